@@ -1,0 +1,141 @@
+"""What all commands share: lazy loading, one-message errors, exit codes.
+
+Command modules import what they need inside the function, so that ``--help`` answers at once; a
+test holds them to it.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, TypeVar
+
+import click
+
+from hyflash_bench.errors import HyFlashError, UsageError
+
+__all__ = [
+    "CONTEXT",
+    "EXIT_INTERRUPTED",
+    "LazyGroup",
+    "command",
+    "debug_option",
+    "foot",
+    "json_option",
+    "option",
+    "typed",
+]
+
+EXIT_INTERRUPTED = 130
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_DEBUG = "hyflash_bench.debug"
+_TYPED = "hyflash_bench.typed"
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module only when the command is asked for.
+
+    Every error that is the user's to mend ends here: one message, no traceback unless ``--debug``.
+
+    Args:
+        args: As :class:`click.Group`.
+        modules: Name of each command and the module whose ``command`` it is.
+        kwargs: As :class:`click.Group`.
+    """
+
+    def __init__(self, *args: Any, modules: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.modules = dict(modules or {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in order of use."""
+        return list(self.modules)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command, or None if there is no such name."""
+        if cmd_name not in self.modules:
+            return None
+        found = import_module(self.modules[cmd_name]).command
+        assert isinstance(found, click.Command)
+        return found
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the words as typed before click takes them apart."""
+        ctx.meta[_TYPED] = tuple(args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command and turn what goes wrong into a message and an exit code."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("Interrupted.", err=True)
+            ctx.exit(EXIT_INTERRUPTED)
+        except BrokenPipeError:
+            raise  # click ends quietly when the reader of a pipe is gone
+        except (HyFlashError, OSError) as error:
+            if ctx.meta.get(_DEBUG):
+                click.echo(traceback.format_exc(), err=True)
+            failure = click.ClickException(str(error))
+            failure.exit_code = 2 if isinstance(error, UsageError) else 1
+            raise failure from None
+
+
+def command(name: str, *, examples: Sequence[str]) -> Callable[[Callable[..., Any]], click.Command]:
+    """Declare a command: its help is the docstring, its examples stand at the foot, line by line."""
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        made = click.command(name, epilog=foot(examples), context_settings=CONTEXT)(function)
+        made.params.append(debug_option())
+        return made
+
+    return decorate
+
+
+def foot(examples: Sequence[str]) -> str:
+    """Examples for the foot of a help text."""
+    return "\b\nExamples:\n" + "\n".join(f"  hyflash-bench {line}" for line in examples)
+
+
+def option(*names: str, help: str, shown: str | None = None, **settings: Any) -> Callable[[_F], _F]:
+    """An option whose default lives elsewhere (in the spec) and is only shown here.
+
+    Args:
+        names: As :func:`click.option`.
+        help: What it is for.
+        shown: The default, as text.
+        settings: As :func:`click.option`.
+    """
+    text = help if shown is None else f"{help} [default: {shown}]"
+    return click.option(*names, help=text, **settings)
+
+
+def debug_option() -> click.Option:
+    """``--debug``, which works before and after the command's name."""
+
+    def remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        if value:
+            ctx.meta[_DEBUG] = True  # click shares meta between a group and its commands
+
+    return click.Option(
+        ["--debug"],
+        is_flag=True,
+        expose_value=False,
+        callback=remember,
+        help="Show the traceback of an error.",
+    )
+
+
+def json_option(function: _F) -> _F:
+    """Add ``--json`` as parameter ``as_json``."""
+    return click.option(
+        "--json", "as_json", is_flag=True, help="Print one JSON document instead of tables."
+    )(function)
+
+
+def typed(ctx: click.Context) -> tuple[str, ...]:
+    """The command line as typed, the program's name first."""
+    return ("hyflash-bench", *ctx.meta.get(_TYPED, ()))

@@ -1,0 +1,71 @@
+"""``check``: does a drafter keep its contract."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+
+from hyflash_bench.cli.base import command as declare
+from hyflash_bench.cli.base import json_option, option
+
+__all__ = ["command"]
+
+
+@declare(
+    "check",
+    examples=("check prompt-lookup:max_ngram=3", "check my_drafter.py:MyDrafter --suite quick"),
+)
+@click.argument("drafter")
+@option("--target", metavar="ID", shown="smollm2-135m", help="Target to check it with.")
+@click.option("--suite", default="quick", show_default=True, help="Suite to check it on.")
+@click.option("--limit", default=1, show_default=True, help="Conversations per task.")
+@click.option("--max-new-tokens", default=32, show_default=True, help="Most tokens of a reply.")
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    drafter: str,
+    target: str | None,
+    suite: str,
+    limit: int,
+    max_new_tokens: int,
+    as_json: bool,
+) -> None:
+    """Check that a drafter keeps the contract, on a short greedy run.
+
+    Use it while writing a drafter: it must run, leave the output as it is, propose the same in
+    replay and live, repeat itself, and count its memory. Exit code: 0 all kept, 1 not.
+    """
+    from hyflash_bench import console
+    from hyflash_bench.cli.contract import REFERENCE, judge
+    from hyflash_bench.results import load_run
+    from hyflash_bench.runner.run import run
+    from hyflash_bench.spec.drafter import DrafterSpec
+    from hyflash_bench.spec.run import RunSpec
+
+    label = DrafterSpec.from_text(drafter).label
+    request = {
+        "suites": [suite],
+        "drafters": [drafter] if label == REFERENCE else [REFERENCE, drafter],
+        "limit": limit,
+        "max_new_tokens": max_new_tokens,
+        "temperature": 0.0,
+        "repeats": 2,
+    }
+    if target is not None:
+        request["target"] = target
+    with TemporaryDirectory(prefix="hyflash-bench-check-") as folder:
+        path = Path(folder) / "run"
+        with console.Progress() as progress:
+            outcome = run(RunSpec.parse(request, "check"), output_path=path, listener=progress)
+        if outcome.interrupted:
+            raise KeyboardInterrupt
+        found = judge(load_run(path), label)
+    if as_json:
+        console.write_json([asdict(check) for check in found])
+    else:
+        console.checks(found)
+    ctx.exit(0 if all(check.ok for check in found) else 1)

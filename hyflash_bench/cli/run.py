@@ -1,0 +1,231 @@
+"""``run``: measure drafters on suites."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hyflash_bench.cli.base import command as declare
+from hyflash_bench.cli.base import option, typed
+
+if TYPE_CHECKING:
+    from hyflash_bench.spec.run import RunSpec
+
+__all__ = ["command"]
+
+
+@declare(
+    "run",
+    examples=(
+        "run quick --drafter autoregressive --drafter prompt-lookup:max_ngram=3",
+        "run longctx --context 2048 --context 8192 --memory-cap 512MiB --limit 4",
+        "run --config run.yaml --dry-run",
+    ),
+)
+@click.argument("suites", nargs=-1, metavar="[SUITE]...")
+@option(
+    "--target",
+    metavar="ID",
+    shown="smollm2-135m",
+    help="Model whose output is wanted: preset, hub id, local folder or GGUF file.",
+)
+@option(
+    "--drafter",
+    "--drafters",
+    "drafters",
+    metavar="SPEC",
+    multiple=True,
+    shown="autoregressive, prompt-lookup, suffix",
+    help="NAME or NAME:key=value,key=value. Repeatable.",
+)
+@option(
+    "--memory-cap",
+    "--memory-caps",
+    "memory_caps",
+    metavar="SIZE",
+    multiple=True,
+    shown="none",
+    help="Also answer as if the device had this much memory, e.g. 512MiB. Repeatable.",
+)
+@option(
+    "--context",
+    "--contexts",
+    "contexts",
+    type=int,
+    metavar="TOKENS",
+    multiple=True,
+    shown="all",
+    help="Only this context length. Repeatable.",
+)
+@option(
+    "--kind",
+    "--kinds",
+    "kinds",
+    metavar="KIND",
+    multiple=True,
+    shown="all",
+    help="Only this kind of work. Repeatable.",
+)
+@option(
+    "--limit",
+    type=int,
+    metavar="N",
+    shown="all",
+    help="Conversations per task, spread over kinds and context lengths.",
+)
+@option(
+    "--max-new-tokens",
+    type=int,
+    metavar="N",
+    shown="as the suite says",
+    help="Most tokens of a reply.",
+)
+@option(
+    "--temperature",
+    type=float,
+    metavar="T",
+    shown="as the suite says",
+    help="One temperature for all; 0 is greedy.",
+)
+@option("--top-k", type=int, metavar="K", help="With --temperature: keep the K likeliest tokens.")
+@option("--top-p", type=float, metavar="P", help="With --temperature: nucleus mass, 0 to 1.")
+@option("--seed", type=int, metavar="N", shown="0", help="Seed of every random choice.")
+@option(
+    "--repeats",
+    type=int,
+    metavar="N",
+    shown="1",
+    help="Timed repetitions of the live loop; more make the speed figures firmer.",
+)
+@option(
+    "--mode",
+    type=click.Choice(["both", "replay", "live"]),
+    shown="both",
+    help="Score against the trace, run the timed loop, or both.",
+)
+@option(
+    "--draft-budget",
+    type=int,
+    metavar="N",
+    shown="16",
+    help="Most tokens a drafter may propose in one step.",
+)
+@option(
+    "--timeout-s",
+    type=float,
+    metavar="SECONDS",
+    shown="1800",
+    help="Longest silence of the worker before it is stopped.",
+)
+@option(
+    "--dtype",
+    type=click.Choice(["auto", "float32", "bfloat16", "float16"]),
+    shown="float32",
+    help="Precision of weights and KV cache; auto keeps the checkpoint's.",
+)
+@option("--device", metavar="DEVICE", shown="cpu", help="cpu, cuda, cuda:N or mps.")
+@option(
+    "--attention",
+    type=click.Choice(["auto", "grouped", "sdpa"]),
+    shown="auto",
+    help="Attention kernel; auto picks the fastest for each pass.",
+)
+@option(
+    "--num-threads", type=int, metavar="N", shown="as torch chooses", help="CPU threads."
+)
+@option(
+    "--trust-remote-code/--no-trust-remote-code",
+    default=None,
+    shown="no",
+    help="Run code that ships with the model; demands a pinned revision.",
+)
+@option(
+    "--extrapolate/--no-extrapolate",
+    default=None,
+    shown="no",
+    help="Allow contexts past the target's own limit; results are labelled.",
+)
+@option(
+    "--output-path",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    shown="a new folder in results/",
+    help="Exactly the run folder to write, or to continue.",
+)
+@option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="YAML with the same names as these options; options win over it.",
+)
+@option("--fresh", is_flag=True, help="Start over instead of continuing a run.")
+@option("--dry-run", is_flag=True, help="Print the plan and the resolved YAML; measure nothing.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    output_path: Path | None,
+    config: Path | None,
+    fresh: bool,
+    dry_run: bool,
+    **flags: Any,
+) -> None:
+    """Measure drafters on suites and write a run folder.
+
+    Use it to learn which drafter pays on your target, context lengths and memory. The same command
+    again continues where it stopped; the path of the run folder is the only line on stdout.
+    Exit code: 0 all measured, 1 some cells failed, 2 usage, 130 interrupted.
+    """
+    spec = _request(config, flags)
+    if dry_run:
+        _show_plan(spec, output_path)
+        return
+    from hyflash_bench import console
+    from hyflash_bench.runner.run import run
+
+    with console.Progress() as progress:
+        outcome = run(
+            spec, output_path=output_path, fresh=fresh, listener=progress, command=typed(ctx)
+        )
+    _show_outcome(outcome.path)
+    console.line(outcome.path)
+    ctx.exit(outcome.exit_code)
+
+
+def _request(config: Path | None, flags: Mapping[str, Any]) -> RunSpec:
+    """Merge the layers: defaults < YAML file < flags."""
+    from hyflash_bench.spec.run import RunSpec
+    from hyflash_bench.spec.yaml import read_yaml
+
+    written = read_yaml(config) if config else {}
+    given = {key: value for key, value in flags.items() if value is not None and value != ()}
+    return RunSpec.parse({**written, **given}, where=str(config) if config else "run")
+
+
+def _show_plan(spec: RunSpec, output_path: Path | None) -> None:
+    """The plan on stderr, the YAML that repeats it on stdout."""
+    from hyflash_bench import console
+    from hyflash_bench.report.text import cell_text, duration_text, heading
+    from hyflash_bench.runner.run import preview
+    from hyflash_bench.spec.yaml import dump_yaml
+
+    described = preview(spec, output_path=output_path).describe()
+    resolved = described.pop("resolved")
+    if "estimated_s" in described:
+        described["estimated time"] = duration_text(described.pop("estimated_s"))
+    for key, value in described.items():
+        console.note(f"{heading(key)}: {cell_text(key, value)}")
+    console.line(dump_yaml(resolved).rstrip())
+
+
+def _show_outcome(path: Path) -> None:
+    """What a reader of the terminal wants to know first, beside the result on stdout."""
+    from hyflash_bench import console
+    from hyflash_bench.analysis.summary import headline
+    from hyflash_bench.results import load_run
+
+    run = load_run(path)
+    console.table(console.rows_of(headline(run)), "Headline", err=True)
+    console.note(f"More: hyflash-bench show {path}")

@@ -1,0 +1,64 @@
+"""A drafter scored against a trace: no target pass, the same text for every drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from hyflash_bench.drafters.base import Draft, Drafter
+from hyflash_bench.drafters.sampler import Sampler
+from hyflash_bench.engine.acceptance import check_draft, cut, replay_accepted
+from hyflash_bench.engine.ingest import ingest
+from hyflash_bench.engine.steps import Steps, TurnResult
+from hyflash_bench.engine.trace import TracedTurn
+
+__all__ = ["replay_turn"]
+
+
+def replay_turn(
+    drafter: Drafter,
+    turn: TracedTurn,
+    sampler: Sampler,
+    *,
+    budget: int,
+    capacity: int,
+    vocab_size: int,
+    stop_tokens: Collection[int],
+    drafter_bytes: Callable[[Drafter], int] | None = None,
+) -> TurnResult:
+    """Walk one traced turn with a drafter that has observed everything before it.
+
+    Args:
+        drafter: Its state is carried on to the end of the turn.
+        turn: What the target said.
+        sampler: Randomness of sampled acceptance.
+        budget: Most tokens per draft.
+        capacity: Positions of the target's cache, which bound a draft as they would live.
+        vocab_size: Of the target.
+        stop_tokens: Ids that end a reply.
+        drafter_bytes: Read after every step for the ledger.
+    """
+    ingest(drafter, turn.ingested, turn.ingested_features)
+    steps = Steps()
+    tokens = turn.tokens
+    probabilities = None if sampler.is_greedy else turn.probabilities
+    last = 0
+    while last < turn.num_tokens - 1:
+        upcoming = tokens[last + 1 :]
+        room = min(budget, capacity - (turn.start + last) - 1)
+        along = None if sampler.is_greedy else upcoming
+        draft = drafter.draft(int(tokens[last]), room, sampler, along) if room > 0 else Draft.empty()
+        check_draft(draft, room, vocab_size, drafter.name)
+        accepted = replay_accepted(
+            draft, upcoming, None if probabilities is None else probabilities[last + 1 :], sampler
+        )
+        # One more than the trace holds stands for the bonus token that a live step would win there.
+        won = [*upcoming[: accepted + 1].tolist()]
+        won += [int(tokens[-1])] * (accepted + 1 - len(won))
+        step = cut(won, stop_tokens, room=len(upcoming))
+        steps.add(draft, accepted, step)
+        after = last + len(step.tokens)
+        drafter.observe(tokens[last:after], turn.reply_features.rows(slice(last, after)))
+        if drafter_bytes is not None:
+            steps.drafter_bytes.append(drafter_bytes(drafter))
+        last = after
+    return TurnResult(steps, tokens.tolist())

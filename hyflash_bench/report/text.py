@@ -1,0 +1,84 @@
+"""Numbers and names as people read them, the same in the terminal and in the page."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+from hyflash_bench.spec.units import format_bytes
+
+__all__ = ["NOT_MEASURED", "cell_text", "duration_text", "heading", "without_paths"]
+
+NOT_MEASURED = "–"
+
+_ABSOLUTE_PATH = re.compile(
+    r"""(?<![\w.:/\\~-])(?:~|/|[A-Za-z]:[\\/]|\\\\)[^\s'"<>|,;()\[\]{}]*[\\/](?=[^\s'"<>|,;()\[\]{}]*)"""
+)
+
+
+def cell_text(column: str, value: Any) -> str:
+    """A value of a frame for people; the column's name carries the unit.
+
+    Args:
+        column: Name of the column, for example ``peak_bytes`` or ``decode_tok_per_s``.
+        value: What stands there; None and NaN are "not measured".
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={cell_text(str(key), item)}" for key, item in value.items())
+    if isinstance(value, Sequence):
+        return ", ".join(cell_text(column, item) for item in value)
+    if _is_missing(value):
+        return NOT_MEASURED
+    if isinstance(value, bool) or type(value).__name__ == "bool":
+        return "yes" if value else "no"
+    if not isinstance(value, Real):
+        return str(value)
+    return _number_text(column, float(value), whole=isinstance(value, Integral))
+
+
+def duration_text(seconds: float | None) -> str:
+    """A duration for people: ``45 s``, ``12 min``, ``3 h 20 min``."""
+    if seconds is None:
+        return NOT_MEASURED
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def heading(column: str) -> str:
+    """A column's name as a table heading: ``decode_tok_per_s`` -> ``decode tok/s``.
+
+    Bytes lose their unit here, since each value carries its own.
+    """
+    words = column.removesuffix("_bytes").replace("tok_per_s", "tok/s").replace("_", " ")
+    return re.sub(r" s$", " (s)", words)
+
+
+def without_paths(text: str) -> str:
+    """The text with the folders of absolute paths left out: they name people and machines."""
+    return _ABSOLUTE_PATH.sub(".../", text)
+
+
+def _is_missing(value: Any) -> bool:
+    # pandas' NA and NaT are unequal to themselves too, or answer NA, which has no truth value.
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, Real) and math.isnan(float(value))
+
+
+def _number_text(column: str, value: float, *, whole: bool) -> str:
+    if column.endswith("_bytes"):
+        return format_bytes(value)
+    if column.endswith("tok_per_s"):
+        return f"{value:,.1f}"
+    if column.endswith("_s"):
+        return f"{value:.3g}"
+    if whole or (column.startswith("num_") and value.is_integer()):
+        return f"{int(value):,}"
+    return f"{value:,.2f}" if abs(value) >= 0.01 or value == 0 else f"{value:.2g}"

@@ -1,0 +1,68 @@
+"""Files that are either the old ones or the new ones, never half of one."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hyflash_bench.errors import DataError
+
+__all__ = ["replacing", "write_error", "write_text"]
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; it takes its place when the block ends well.
+
+    Raises:
+        DataError: The disk is full or the file cannot be written; the old file is untouched.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        _sync(temporary)
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise write_error(path, error) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text with Unix line ends, atomically."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_error(path: Path, error: OSError) -> DataError:
+    """Say what a failed write means for the user."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DataError(
+            f"Disk full while writing {path}. Free space and run the same command again; "
+            "nothing that was finished is lost."
+        )
+    return DataError(
+        f"{path} cannot be written: {error.strerror or error}. "
+        "Check the folder's permissions or choose another --output-path."
+    )
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name durable; Windows cannot open folders and does without."""
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,99 @@
+"""Continuing a run: what may change between two commands, and what may not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hyflash_bench.errors import UsageError
+from hyflash_bench.results.records import Manifest
+
+__all__ = ["VOLATILE", "differences", "merge_manifests"]
+
+VOLATILE = frozenset(
+    {
+        "available_memory_bytes",
+        "command",
+        "cpu_frequency_hz",
+        "cwd",
+        "date",
+        "folder",
+        "free_disk_bytes",
+        "free_memory_bytes",
+        "git",
+        "hostname",
+        "load",
+        "load_average",
+        "path",
+        "pid",
+        "temperature",
+        "time",
+        "uptime_s",
+        "user",
+        "warnings",
+    }
+)
+"""Facts of the moment, at any depth; the same machine with the same software may differ in them."""
+
+
+def merge_manifests(stored: Manifest, new: Manifest) -> Manifest:
+    """The manifest of a continued run: old and new cells, the new request, the old birthday.
+
+    Raises:
+        UsageError: The target or the environment is another one, so the numbers cannot be mixed.
+    """
+    changed = [
+        *differences("target", stored.target, new.target),
+        *differences("environment", stored.environment, new.environment),
+    ]
+    if changed:
+        raise UsageError(
+            f"Run {stored.run_id} was started under other conditions: {'; '.join(changed)}. "
+            "Its numbers cannot be continued here. Add --fresh to discard it and start over, "
+            "or give another --output-path."
+        )
+    cells = {cell.cell_id: cell for cell in (*stored.cells, *new.cells)}
+    suites = {suite.get("suite_hash"): suite for suite in (*stored.suites, *new.suites)}
+    return new.model_copy(
+        update={
+            "run_id": stored.run_id,
+            "created_at": stored.created_at,
+            "target": new.target or stored.target,
+            "environment": new.environment or stored.environment,
+            "cells": list(cells.values()),
+            "suites": list(suites.values()),
+        }
+    )
+
+
+def differences(
+    name: str, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None
+) -> list[str]:
+    """What differs between two descriptions, as ``name.key was OLD, is NEW``.
+
+    Facts of the moment and load times (:data:`VOLATILE`, ``*_s``) are left out, and nothing differs
+    from a description that was never taken.
+    """
+    if not old or not new:
+        return []
+    was, now = dict(_leaves(old)), dict(_leaves(new))
+    keys = sorted(was.keys() | now.keys())
+    return [
+        f"{name}.{key} was {_show(was, key)}, is {_show(now, key)}"
+        for key in keys
+        if was.get(key, "absent") != now.get(key, "absent")
+    ]
+
+
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if key in VOLATILE or key.endswith("_s"):
+            continue
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", list(value) if isinstance(value, tuple) else value
+
+
+def _show(values: Mapping[str, Any], key: str) -> str:
+    return repr(values[key]) if key in values else "absent"

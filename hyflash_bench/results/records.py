@@ -1,0 +1,187 @@
+"""The lines of a run folder: what is measured, once, in SI base units.
+
+``null`` means "not measured", never zero. A line is the unit of loss: a killed run loses at most the
+conversation in flight. Frames for analysis are made from these by :mod:`hyflash_bench.results.reader`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from hyflash_bench.spec.base import Spec
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "CellRecord",
+    "ConversationRecord",
+    "Lossless",
+    "Manifest",
+    "Status",
+    "StepColumns",
+    "TraceRecord",
+    "TraceTurn",
+    "TurnRecord",
+]
+
+SCHEMA_VERSION = 1
+
+Status = Literal["ok", "oom", "incompatible", "mismatch", "timeout", "error", "interrupted"]
+Lossless = Literal["identical", "near_tie", "mismatch", "not_judged"]
+StopReason = Literal["eos", "limit"]
+
+
+class CellRecord(Spec):
+    """Identity of a cell; what became of it follows from its conversations."""
+
+    cell_id: str
+    target: str
+    target_id: str
+    drafter: str = Field(description="Label: name with the options that were given.")
+    drafter_name: str
+    drafter_options: dict[str, Any] = Field(description="All options, defaults included.")
+    is_reference: bool
+    suite: str
+    suite_hash: str
+    task: str
+    memory_cap_bytes: int | None
+    cap_kind: Literal["simulated", "enforced"] | None
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    sampling: str = Field(description="Label of the sampling.")
+    seed: int
+    repeat: int
+    max_new_tokens: int
+    draft_budget: int
+    num_conversations: int = Field(description="Conversations planned for this cell.")
+
+
+class Manifest(Spec):
+    """``manifest.json``: written before the first measurement, replaced atomically."""
+
+    schema_version: int = SCHEMA_VERSION
+    run_id: str
+    created_at: str = Field(description="UTC, ISO 8601.")
+    finished_at: str | None = None
+    package_version: str
+    command: list[str] = Field(description="As typed.")
+    request: dict[str, Any] = Field(description="RunSpec as given.")
+    resolved: dict[str, Any] = Field(description="RunSpec with every default filled in.")
+    target: dict[str, Any] | None = Field(None, description="TargetInfo, fingerprint included.")
+    suites: list[dict[str, Any]] = Field(
+        default_factory=list, description="name, version, title, description, licence, suite_hash, spec."
+    )
+    environment: dict[str, Any] = Field(default_factory=dict)
+    git: dict[str, Any] | None = None
+    cells: list[CellRecord] = Field(default_factory=list)
+
+
+class StepColumns(Spec):
+    """The steps of one turn, a list per quantity, all of the same length.
+
+    ``accepted`` counts what verification kept; ``committed`` what entered the text after cuts, the
+    bonus token included; so 1 <= committed <= drafted + 1. In trees, ``drafted`` counts nodes and
+    ``depth`` the longest path; in chains they are equal.
+    """
+
+    drafted: list[int]
+    depth: list[int]
+    accepted: list[int]
+    committed: list[int]
+    eos_cut: list[bool] = Field(description="End of sequence was committed in this step.")
+    limit_cut: list[bool] = Field(description="The token limit cut this step short.")
+    draft_s: list[float] | None = None
+    verify_s: list[float] | None = None
+    observe_s: list[float] | None = None
+    drafter_bytes: list[int] | None = Field(None, description="All kinds but weights, after the step.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        lengths = {name: len(v) for name, v in self if isinstance(v, list)}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"columns differ in length: {lengths}")
+        for index, (drafted, committed) in enumerate(zip(self.drafted, self.committed, strict=True)):
+            if not 1 <= committed <= drafted + 1:
+                raise ValueError(f"step {index}: committed {committed} of {drafted} drafted")
+        return self
+
+
+class TurnRecord(Spec):
+    """One turn of one drafter, replayed or live."""
+
+    turn: int = Field(ge=0)
+    mode: Literal["replay", "live"]
+    context_length: int = Field(description="Tokens before the reply's first token, history included.")
+    num_prompt_tokens: int = Field(description="Of these, new in this turn.")
+    num_output_tokens: int = Field(description="Reply tokens, the first one and the stop token included.")
+    stop_reason: StopReason
+    steps: StepColumns
+    prefill_s: float | None = Field(None, description="Target's pass over the new prompt tokens.")
+    observe_prompt_s: float | None = Field(None, description="Drafter's ingestion of them.")
+    ttft_s: float | None = Field(None, description="prefill_s + observe_prompt_s + choosing a token.")
+    decode_s: float | None = Field(None, description="All steps, first token and prefill apart.")
+    lossless: Lossless = "not_judged"
+    divergence_position: int | None = Field(None, description="First reply token that differs.")
+    divergence_gap: float | None = Field(None, description="Target's top-two logit gap there.")
+    output_tokens: list[int] | None = Field(None, description="Live output where it differs.")
+    memory: dict[str, int | None] = Field(
+        default_factory=dict,
+        description="Bytes at the turn's end by owner_kind: target_weights, target_kv, features, "
+        "drafter_weights, drafter_kv, drafter_state, drafter_buffer, logits, process_rss, ...",
+    )
+
+
+class ConversationRecord(Spec):
+    """``conversations.jsonl``: one cell on one conversation. The last line for a pair wins."""
+
+    record: Literal["conversation"] = "conversation"
+    cell_id: str
+    item_id: str
+    trace_id: str | None
+    status: Status
+    message: str | None = Field(None, description="Why, when the status is not ok.")
+    context_reached: int | None = Field(None, description="With oom: context length at the breach.")
+    peak_bytes: int | None = Field(None, description="With oom: the ledger's total at the breach.")
+    turns: list[TurnRecord] = Field(default_factory=list)
+    recorded_at: str
+
+
+class TraceTurn(Spec):
+    """What the target itself says in one turn."""
+
+    turn: int
+    context_length: int
+    prompt_tokens: list[int] = Field(description="Token ids new in this turn.")
+    tokens: list[int] = Field(description="Reply, stop token included.")
+    logprobs: list[float] = Field(description="Of each token, under the sampling in force.")
+    gaps: list[float] = Field(description="Top-two logit gap where each token was chosen.")
+    stop_reason: StopReason
+    text: str
+    repeated_share: float = Field(description="Share of reply tokens inside a repeated 8-gram of it.")
+    copied_share: float = Field(description="Share inside an 8-gram that the context holds.")
+    degenerate: bool
+    score: float | None = Field(None, description="Quality of a scored reply, 0..1.")
+
+
+class TraceRecord(Spec):
+    """``traces.jsonl``: the target on one conversation, shared by all drafters."""
+
+    record: Literal["trace"] = "trace"
+    trace_id: str
+    item_id: str
+    suite: str
+    task: str
+    kind: str
+    category: str
+    content_hash: str
+    sampling: str
+    temperature: float
+    seed: int
+    extrapolated: bool
+    context_rung: int | None
+    turns: list[TraceTurn]
+    prefill_s: float
+    decode_s: float
+    recorded_at: str

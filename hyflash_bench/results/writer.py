@@ -1,0 +1,204 @@
+"""Writing a run so that a crash, a full disk or a second process cannot spoil what is there."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from filelock import FileLock, Timeout
+
+from hyflash_bench.errors import RunLocked, UsageError
+from hyflash_bench.results.atomic import write_error, write_text
+from hyflash_bench.results.layout import Layout
+from hyflash_bench.results.lines import LineFile, encode, read_line_at, read_lines
+from hyflash_bench.results.load import parse_record, read_manifest, stored_version
+from hyflash_bench.results.merge import merge_manifests
+from hyflash_bench.results.records import (
+    SCHEMA_VERSION,
+    ConversationRecord,
+    Manifest,
+    TraceRecord,
+)
+
+__all__ = ["FINAL_STATUSES", "RunWriter", "TraceIndex"]
+
+FINAL_STATUSES = frozenset({"ok", "incompatible", "oom", "mismatch"})
+"""States that running again would not change; error, timeout and interrupted are tried again."""
+
+
+class RunWriter:
+    """The one process that may write to a run folder; a context manager.
+
+    A run that was begun before is continued: torn last lines are cut off, :meth:`finished` says
+    what need not be done again, and :meth:`write_manifest` unites the cells.
+    """
+
+    def __init__(self, folder: Path | str, *, fresh: bool = False) -> None:
+        """Open the run, making the folder if needed.
+
+        Args:
+            folder: The run folder, ``results/<run_id>``.
+            fresh: Discard what a former run left in it.
+
+        Raises:
+            RunLocked: Another process writes to it.
+            UsageError: The folder holds other things than a run, or a run of an older schema.
+            SchemaTooNew: A newer version wrote it.
+            DataError: The folder cannot be written, or a file in it is damaged.
+        """
+        self.layout = Layout(Path(folder))
+        if self.layout.is_foreign:
+            raise UsageError(
+                f"{folder} is not empty and holds no run. Give an --output-path that is new, "
+                "empty or a former run."
+            )
+        self._lock = _locked(self.layout)
+        try:
+            if fresh:
+                _discard(self.layout)
+            _refuse_other_schema(self.layout)
+            self._trace_lines = LineFile(self.layout.traces)
+            self._conversation_lines = LineFile(self.layout.conversations)
+            self._traces = TraceIndex(self.layout.traces)
+            self._status = {
+                (line.value["cell_id"], line.value["item_id"]): line.value["status"]
+                for line in read_lines(self.layout.conversations)
+            }
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def write_manifest(self, manifest: Manifest) -> Manifest:
+        """Replace the manifest in one go; returns it as written, united with a former run's.
+
+        Raises:
+            UsageError: The former run had another target or environment.
+            DataError: The disk is full; the former manifest is untouched.
+        """
+        if self.layout.is_run:
+            manifest = merge_manifests(read_manifest(self.layout), manifest)
+        write_text(self.layout.manifest, encode(manifest, indent=2) + "\n")
+        return manifest
+
+    def append_trace(self, trace: TraceRecord) -> None:
+        """Store what the target said; on disk when this returns.
+
+        Raises:
+            DataError: NaN or infinity in the record, or the disk is full.
+        """
+        self._traces.add(trace.trace_id, self._trace_lines.append(trace))
+
+    def append_conversation(self, conversation: ConversationRecord) -> None:
+        """Store what became of a cell on a conversation; on disk when this returns.
+
+        Raises:
+            DataError: NaN or infinity in the record, or the disk is full.
+        """
+        self._conversation_lines.append(conversation)
+        self._status[conversation.cell_id, conversation.item_id] = conversation.status
+
+    def finished(self) -> set[tuple[str, str]]:
+        """Pairs of cell and item that need not run again (:data:`FINAL_STATUSES`)."""
+        return {pair for pair, status in self._status.items() if status in FINAL_STATUSES}
+
+    def traces(self) -> Mapping[str, TraceRecord]:
+        """Stored traces by id, each read from disk when it is asked for."""
+        return self._traces
+
+    def write_tables(self) -> None:
+        """Make the Parquet files from the lines; they can be deleted and made again at will.
+
+        Raises:
+            DataError: A line is damaged, or the disk is full.
+        """
+        # pandas takes half a second to import and a run needs it only here.
+        from hyflash_bench.results.tables import write_tables
+
+        write_tables(self.layout)
+
+    def close(self) -> None:
+        """Let the next process in."""
+        self._trace_lines.close()
+        self._conversation_lines.close()
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        """Return the open writer."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close, whatever happened."""
+        self.close()
+
+
+class TraceIndex(Mapping[str, TraceRecord]):
+    """Traces by id without holding them: long contexts make them large."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offsets = {line.value["trace_id"]: line.offset for line in read_lines(path)}
+
+    def add(self, trace_id: str, offset: int) -> None:
+        """Note where a trace was written."""
+        self._offsets[trace_id] = offset
+
+    def __getitem__(self, trace_id: str) -> TraceRecord:
+        """Read one trace."""
+        values = read_line_at(self._path, self._offsets[trace_id])
+        return parse_record(TraceRecord, values, f"{self._path}, trace {trace_id}")
+
+    def __contains__(self, trace_id: object) -> bool:
+        """Answer from memory."""
+        return trace_id in self._offsets
+
+    def __iter__(self) -> Iterator[str]:
+        """Ids in the order they were written."""
+        return iter(self._offsets)
+
+    def __len__(self) -> int:
+        """Number of traces."""
+        return len(self._offsets)
+
+
+def _locked(layout: Layout) -> FileLock:
+    lock = FileLock(layout.lock, timeout=0)
+    try:
+        layout.folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        raise RunLocked(
+            f"Another process is writing to {layout.folder}. "
+            "Wait until it ends, or choose another --output-path."
+        ) from None
+    except OSError as error:
+        raise write_error(layout.folder, error) from error
+    return lock
+
+
+def _discard(layout: Layout) -> None:
+    """Remove what a run writes and nothing else; the lock stays, since we hold it."""
+    try:
+        for path in layout.sources:
+            path.unlink(missing_ok=True)
+        shutil.rmtree(layout.tables, ignore_errors=True)
+    except OSError as error:
+        raise write_error(layout.folder, error) from error
+
+
+def _refuse_other_schema(layout: Layout) -> None:
+    if not layout.is_run:
+        return
+    version = stored_version(layout)
+    if version != SCHEMA_VERSION:
+        raise UsageError(
+            f"{layout.folder} was written with schema {version}; it can be read but not continued "
+            f"with schema {SCHEMA_VERSION}. Add --fresh to discard it, or give another --output-path."
+        )

@@ -1,0 +1,231 @@
+"""From a request to cells and pieces of work."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from hyflash_bench.results.records import CellRecord, TraceRecord
+from hyflash_bench.runner.work import Work, WorkCell
+from hyflash_bench.runner.worker import DrafterFacts
+from hyflash_bench.spec.drafter import DrafterSpec
+from hyflash_bench.spec.plan import Cell, content_id
+from hyflash_bench.spec.run import RunSpec
+from hyflash_bench.spec.sampling import Sampling
+from hyflash_bench.suites.catalog import Suite
+from hyflash_bench.suites.conversation import Item
+
+__all__ = ["Plan", "make_plan", "target_id"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All cells of a request and the conversations they meet on.
+
+    Attributes:
+        spec: The request.
+        cells: Every cell.
+        works: Every conversation with all of its cells.
+        target: Facts of the target.
+    """
+
+    spec: RunSpec
+    cells: tuple[CellRecord, ...]
+    works: tuple[Work, ...]
+    target: Mapping[str, Any]
+
+    def remaining(
+        self, finished: AbstractSet[tuple[str, str]], traces: Mapping[str, TraceRecord]
+    ) -> list[Work]:
+        """What is left when some (cell, conversation) pairs are finished and some traces known."""
+        left = []
+        for work in self.works:
+            cells = tuple(c for c in work.cells if (c.cell_id, work.item_id) not in finished)
+            if cells:
+                known = traces.get(work.trace_id)
+                left.append(work.model_copy(update={"cells": cells, "known": known}))
+        return left
+
+    def describe(self) -> dict[str, Any]:
+        """The plan as plain values, for ``--dry-run``."""
+        return {
+            "target": self.target["name"],
+            "num_cells": len(self.cells),
+            "num_conversations": len(self.works),
+            "drafters": [drafter.label for drafter in self.spec.drafters],
+            "tasks": sorted({f"{cell.suite}/{cell.task}" for cell in self.cells}),
+            "samplings": sorted({cell.sampling for cell in self.cells}),
+            "estimated_s": round(sum(estimated_s(work) for work in self.works)),
+            "resolved": self.spec.to_mapping(),
+        }
+
+
+def make_plan(
+    spec: RunSpec,
+    suites: Sequence[Suite],
+    target: Mapping[str, Any],
+    drafters: Mapping[str, DrafterFacts],
+) -> Plan:
+    """Lay out cells and work, conversation by conversation so that one pass serves all drafters."""
+    cells: dict[str, CellRecord] = {}
+    works: list[Work] = []
+    for suite in suites:
+        items = _items(suite, spec, target)
+        for item, sampling in product(items, _samplings(suite, spec)):
+            here = [
+                _cell(spec, suite, item, sampling, drafter, cap, repeat, target)
+                for drafter, cap, repeat in product(
+                    spec.drafters, (None, *spec.memory_caps), _repeats(spec)
+                )
+            ]
+            for cell in here:
+                planned = cells.get(cell.cell_id)
+                count = 1 if planned is None else planned.num_conversations + 1
+                cells[cell.cell_id] = _record(cell, drafters[cell.drafter.label], count)
+            works.append(_work(spec, suite, item, sampling, here, target))
+    return Plan(spec, tuple(cells.values()), tuple(works), target)
+
+
+def target_id(info: Mapping[str, Any]) -> str:
+    """Identity of a target: weights, tokenizer, template, and how its arithmetic is done."""
+    names = ("fingerprint", "dtype", "device", "attention", "extrapolate")
+    return content_id({name: info.get(name) for name in names})
+
+
+def estimated_s(work: Work) -> float:
+    """A rough guess in seconds on a small CPU, to weigh pieces of work against each other."""
+    rung = work.item_id.rsplit("/", 1)[-1]
+    context = int(rung) if rung.isdigit() else 1500
+    passes = (work.mode != "replay") * len(work.drafters) + (work.known is None)
+    return context / 300 + passes * work.max_new_tokens * (0.025 + context * 3e-6)
+
+
+def _items(suite: Suite, spec: RunSpec, target: Mapping[str, Any]) -> tuple[Item, ...]:
+    return suite.items(
+        contexts=spec.contexts,
+        kinds=spec.kinds,
+        limit=spec.limit,
+        max_positions=None if spec.extrapolate else int(target["max_positions"]),
+        max_new_tokens=spec.max_new_tokens,
+    )
+
+
+def _samplings(suite: Suite, spec: RunSpec) -> tuple[Sampling, ...]:
+    return suite.spec.sampling if spec.sampling is None else (spec.sampling,)
+
+
+def _repeats(spec: RunSpec) -> range:
+    return range(1 if spec.mode == "replay" else spec.repeats)
+
+
+def _max_new_tokens(spec: RunSpec, suite: Suite, task: str) -> int:
+    if spec.max_new_tokens is not None:
+        return spec.max_new_tokens
+    own = next((t.max_new_tokens for t in suite.spec.tasks if t.name == task), None)
+    return suite.spec.max_new_tokens if own is None else own
+
+
+def _cell(
+    spec: RunSpec,
+    suite: Suite,
+    item: Item,
+    sampling: Sampling,
+    drafter: DrafterSpec,
+    cap: int | None,
+    repeat: int,
+    target: Mapping[str, Any],
+) -> Cell:
+    return Cell(
+        target_id=target_id(target),
+        target=str(target["name"]),
+        drafter=drafter,
+        drafter_version=_drafter_version(drafter),
+        suite=suite.spec.name,
+        suite_hash=suite.suite_hash,
+        task=item.task,
+        memory_cap_bytes=cap,
+        sampling=sampling,
+        seed=spec.seed,
+        repeat=repeat,
+        max_new_tokens=_max_new_tokens(spec, suite, item.task),
+        draft_budget=spec.draft_budget,
+        mode=spec.mode,
+    )
+
+
+def _drafter_version(drafter: DrafterSpec) -> str:
+    """Hash of a drafter given as a file; what ships with a package changes with its version."""
+    path, separator, _ = drafter.name.partition(".py:")
+    if not separator:
+        return ""
+    return hashlib.sha256(Path(f"{path}.py").read_bytes()).hexdigest()[:12]
+
+
+def _record(cell: Cell, drafter: DrafterFacts, num_conversations: int) -> CellRecord:
+    return CellRecord(
+        cell_id=cell.cell_id,
+        target=cell.target,
+        target_id=cell.target_id,
+        drafter=cell.drafter.label,
+        drafter_name=cell.drafter.name,
+        drafter_options=drafter.options,
+        is_reference=drafter.is_reference,
+        suite=cell.suite,
+        suite_hash=cell.suite_hash,
+        task=cell.task,
+        memory_cap_bytes=cell.memory_cap_bytes,
+        cap_kind=None if cell.memory_cap_bytes is None else "simulated",
+        temperature=cell.sampling.temperature,
+        top_k=cell.sampling.top_k,
+        top_p=cell.sampling.top_p,
+        sampling=cell.sampling.label,
+        seed=cell.seed,
+        repeat=cell.repeat,
+        max_new_tokens=cell.max_new_tokens,
+        draft_budget=cell.draft_budget,
+        num_conversations=num_conversations,
+    )
+
+
+def _work(
+    spec: RunSpec,
+    suite: Suite,
+    item: Item,
+    sampling: Sampling,
+    cells: Sequence[Cell],
+    target: Mapping[str, Any],
+) -> Work:
+    max_new_tokens = cells[0].max_new_tokens
+    trace = [
+        target_id(target),
+        suite.spec.name,
+        suite.suite_hash,
+        item.item_id,
+        sampling.model_dump(mode="json"),
+        spec.seed,
+        max_new_tokens,
+    ]
+    return Work(
+        trace_id=content_id(trace),
+        suite=suite.spec.name,
+        item_id=item.item_id,
+        sampling=sampling,
+        seed=spec.seed,
+        max_new_tokens=max_new_tokens,
+        draft_budget=spec.draft_budget,
+        mode=spec.mode,
+        cells=tuple(
+            WorkCell(
+                cell_id=cell.cell_id,
+                drafter=cell.drafter,
+                memory_cap_bytes=cell.memory_cap_bytes,
+                repeat=cell.repeat,
+            )
+            for cell in cells
+        ),
+    )

@@ -1,0 +1,136 @@
+"""The parent's side of a worker process: start, talk, notice its death."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from typing import cast
+
+from hyflash_bench.errors import HyFlashError
+from hyflash_bench.runner.events import Event, TargetLoaded
+from hyflash_bench.runner.work import Work, WorkResult
+from hyflash_bench.runner.worker import Failed, Job, Ready, serve
+
+__all__ = ["Supervisor", "WorkerDied", "WorkerSilent"]
+
+
+class WorkerDied(HyFlashError):
+    """The worker process ended while it was needed."""
+
+
+class WorkerSilent(HyFlashError):
+    """The worker said nothing for longer than the limit and was stopped."""
+
+
+class Supervisor:
+    """One worker at a time.
+
+    Args:
+        job: What workers are started for.
+        timeout_s: Longest silence, in seconds.
+        listener: Gets the worker's events.
+    """
+
+    def __init__(self, job: Job, timeout_s: float, listener: Callable[[Event], None]) -> None:
+        self._job = job
+        self._timeout_s = timeout_s
+        self.listener = listener
+        self._process: SpawnProcess | None = None
+        self._connection: Connection | None = None
+
+    def start(self) -> Ready:
+        """Start a worker and wait until it can take work.
+
+        Raises:
+            HyFlashError: Whatever kept it from starting.
+        """
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=serve, args=(theirs, self._job), daemon=True)
+        process.start()
+        theirs.close()
+        self._process, self._connection = process, cast("Connection", ours)
+        for message in self._messages("loading the target"):
+            if isinstance(message, Ready):
+                return message
+            if isinstance(message, Failed):
+                self.stop()
+                raise message.raised()
+            if not isinstance(message, WorkResult):
+                self.listener(message)
+        raise AssertionError("unreachable")
+
+    def run(self, work: Work) -> WorkResult:
+        """Have one conversation done.
+
+        Raises:
+            WorkerDied, WorkerSilent: It did not come back; :meth:`start` makes a new worker.
+        """
+        assert self._connection is not None
+        try:
+            self._connection.send(work)
+        except OSError:
+            raise WorkerDied(self._death(f"before {work.item_id}")) from None
+        for message in self._messages(work.item_id):
+            if isinstance(message, WorkResult):
+                return message
+            if isinstance(message, Failed):
+                self.stop()
+                raise message.raised()
+            if not isinstance(message, Ready | TargetLoaded):
+                self.listener(message)
+        raise AssertionError("unreachable")
+
+    def stop(self) -> None:
+        """End the worker, by force if it must be."""
+        process, self._process = self._process, None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.send(None)
+            except OSError:
+                pass
+            connection.close()
+        if process is not None:
+            process.join(timeout=2.0)
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+    def kill(self) -> None:
+        """End the worker at once."""
+        if self._process is not None:
+            self._process.kill()
+        self.stop()
+
+    def _messages(self, doing: str) -> Iterator[Event | Ready | Failed | WorkResult]:
+        connection = self._connection
+        assert connection is not None
+        while True:
+            try:
+                if not connection.poll(self._timeout_s):
+                    self.kill()
+                    raise WorkerSilent(
+                        f"The worker said nothing for {self._timeout_s:g} s ({doing}) and was stopped. "
+                        "Raise --timeout-s if the machine is only slow."
+                    )
+                message = connection.recv()
+            except (EOFError, ConnectionResetError):
+                raise WorkerDied(self._death(doing)) from None
+            yield message
+
+    def _death(self, doing: str) -> str:
+        process, self._process = self._process, None
+        self._connection = None
+        code = None
+        if process is not None:
+            process.join()
+            code = process.exitcode
+        if code is not None and code < 0:
+            name = signal.Signals(-code).name
+            hint = "; the system may have run out of memory" if name == "SIGKILL" else ""
+            return f"The worker was ended by {name} ({doing}){hint}."
+        return f"The worker ended with exit code {code} ({doing})."

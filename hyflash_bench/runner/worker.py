@@ -1,0 +1,135 @@
+"""The process that holds torch: loads the target and the drafters, then works off conversations.
+
+Protocol over one pipe. Out: an :class:`~hyflash_bench.runner.events.Event`, :class:`Ready`,
+:class:`Failed` or a :class:`~hyflash_bench.runner.work.WorkResult`. In: a
+:class:`~hyflash_bench.runner.work.Work`, or None to end.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from hyflash_bench import errors
+from hyflash_bench.runner.events import Log, TargetLoaded
+from hyflash_bench.runner.work import Work
+from hyflash_bench.spec.drafter import DrafterSpec
+from hyflash_bench.spec.target import TargetSpec
+
+__all__ = ["DrafterFacts", "Failed", "Job", "Ready", "serve"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a worker is started for; suites are named by file."""
+
+    target: TargetSpec
+    drafters: tuple[DrafterSpec, ...]
+    suites: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterFacts:
+    """What loading told about a drafter."""
+
+    label: str
+    options: dict[str, Any]
+    is_reference: bool
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The worker can take work."""
+
+    info: dict[str, Any]
+    drafters: tuple[DrafterFacts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The worker cannot start; the user is told why."""
+
+    error: str
+    message: str
+
+    def raised(self) -> errors.HyFlashError:
+        """The error as the parent raises it."""
+        kind = getattr(errors, self.error, errors.HyFlashError)
+        error: errors.HyFlashError = kind.__new__(kind)
+        Exception.__init__(error, self.message)
+        return error
+
+
+class _ForwardLogs(logging.Handler):
+    """Sends log lines to the parent, which alone prints."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(logging.INFO)
+        self._connection = connection
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._connection.send(Log(record.getMessage()))
+
+
+def serve(connection: Connection, job: Job) -> None:
+    """Run until told to end; Ctrl-C is the parent's business."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logger = logging.getLogger("hyflash_bench")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(_ForwardLogs(connection))
+    try:
+        _serve(connection, job)
+    except errors.HyFlashError as error:
+        connection.send(Failed(type(error).__name__, str(error)))
+    except (BrokenPipeError, EOFError):
+        pass  # the parent is gone
+
+
+def _serve(connection: Connection, job: Job) -> None:
+    from hyflash_bench.drafters.base import LoadContext
+    from hyflash_bench.registry import build_drafter
+    from hyflash_bench.runner.conversation import ConversationRunner
+    from hyflash_bench.suites.catalog import load_suite
+    from hyflash_bench.suites.chat import ChatTokenizer
+    from hyflash_bench.targets.load import load_target
+
+    drafters = {spec.label: build_drafter(spec) for spec in job.drafters}
+    suites = {name: load_suite(path) for name, path in job.suites.items()}
+    started = time.perf_counter()
+    target = load_target(job.target)
+    info = asdict(target.info)
+    connection.send(TargetLoaded(info, time.perf_counter() - started))
+    context = LoadContext(
+        info=target.info,
+        model=target.model,
+        tokenizer=target.tokenizer,
+        device=target.device,
+        dtype=target.dtype,
+    )
+    facts = []
+    for label, drafter in drafters.items():
+        problem = None
+        try:
+            drafter.load(context)
+        except errors.HyFlashError as error:
+            problem = str(error)
+        facts.append(
+            DrafterFacts(label, drafter.options.model_dump(mode="json"), drafter.is_reference, problem)
+        )
+    connection.send(Ready(info, tuple(facts)))
+
+    runner = ConversationRunner(target, drafters, connection.send)
+    chat = ChatTokenizer(target.tokenizer)
+    while True:
+        work: Work | None = connection.recv()
+        if work is None:
+            return
+        suite = suites[work.suite]
+        item = next(item for item in suite.items() if item.item_id == work.item_id)
+        connection.send(runner.run(work, suite.build(item, chat)))

@@ -1,0 +1,52 @@
+"""The strictness shared by everything a user can write down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from hyflash_bench.errors import SpecError
+
+__all__ = ["Spec"]
+
+
+class Spec(BaseModel):
+    """A frozen value object that rejects keys it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any], where: str) -> Self:
+        """Build from untrusted values.
+
+        Args:
+            values: Keys and values as read from YAML, flags or keywords.
+            where: What the values are, for the message ("suite longctx (suites/longctx.yaml)").
+
+        Raises:
+            SpecError: One line per problem, each with the value given and what is allowed.
+        """
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as error:
+            lines = [_explain(problem, cls) for problem in error.errors()]
+            raise SpecError(f"{where}: " + "; ".join(lines)) from None
+
+
+def _explain(problem: Any, model: type[BaseModel]) -> str:
+    path = ".".join(str(part) for part in problem["loc"]) or "value"
+    if problem["type"] == "extra_forbidden":
+        key = str(problem["loc"][-1])
+        allowed = sorted(model.model_fields)
+        near = get_close_matches(key, allowed, n=1)
+        offer = f", did you mean {near[0]!r}?" if near else ""
+        known = f" (known here: {', '.join(allowed)})" if len(problem["loc"]) == 1 else ""
+        return f"unknown key {path!r}{offer}{known}"
+    if problem["type"] == "missing":
+        return f"key {path!r} is missing"
+    given = problem.get("input")
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{path}: {message} (given {given!r})"

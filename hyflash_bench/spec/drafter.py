@@ -1,0 +1,73 @@
+"""Which drafter to run, with which options."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import yaml
+from pydantic import Field
+
+from hyflash_bench.errors import SpecError
+from hyflash_bench.spec.base import Spec
+
+__all__ = ["DrafterSpec"]
+
+
+class DrafterSpec(Spec):
+    """A drafter as a user asks for it: ``name`` or ``name:key=value,key=value``.
+
+    ``name`` is a registered name, an installed plugin's ``package/name`` or ``path/to/file.py:Class``.
+    """
+
+    name: str = Field(min_length=1)
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Read the command-line form.
+
+        Values are YAML scalars; a value may hold ``=`` and ``:`` but no comma.
+
+        Raises:
+            SpecError: An option without ``=``, or one given twice.
+        """
+        name, separator, rest = _split_name(text)
+        options: dict[str, Any] = {}
+        for part in filter(None, (piece.strip() for piece in rest.split(","))):
+            key, equals, value = part.partition("=")
+            if not equals or not key.strip():
+                raise SpecError(
+                    f"Drafter {text!r}: {part!r} is not key=value. "
+                    "Write for example prompt-lookup:max_ngram=3,num_draft_tokens=10."
+                )
+            key = key.strip().replace("-", "_")
+            if key in options:
+                raise SpecError(f"Drafter {text!r}: option {key!r} is given twice; keep one.")
+            options[key] = yaml.safe_load(value)
+        if separator and not options:
+            raise SpecError(f"Drafter {text!r}: nothing follows the colon. Drop it or add key=value.")
+        return cls.parse({"name": name, "options": options}, where=f"drafter {text!r}")
+
+    @property
+    def label(self) -> str:
+        """Name with the options that were given: ``prompt-lookup:max_ngram=2``."""
+        if not self.options:
+            return self.name
+        given = ",".join(f"{key}={_plain(value)}" for key, value in sorted(self.options.items()))
+        return f"{self.name}:{given}"
+
+
+def _split_name(text: str) -> tuple[str, bool, str]:
+    """Split off the options; ``file.py:Class`` keeps its own colon."""
+    if ".py:" in text:
+        path, _, rest = text.partition(".py:")
+        name, separator, options = rest.partition(":")
+        return f"{path}.py:{name}", bool(separator), options
+    name, separator, options = text.partition(":")
+    return name.strip(), bool(separator), options
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)

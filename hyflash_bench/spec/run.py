@@ -1,0 +1,104 @@
+"""What one command asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from hyflash_bench.spec.base import Spec
+from hyflash_bench.spec.drafter import DrafterSpec
+from hyflash_bench.spec.sampling import Sampling
+from hyflash_bench.spec.target import TargetSpec
+from hyflash_bench.spec.units import parse_bytes
+
+__all__ = ["DEFAULT_DRAFTERS", "RunSpec"]
+
+DEFAULT_DRAFTERS = ("autoregressive", "prompt-lookup", "suffix")
+
+
+def _drafter(value: Any) -> Any:
+    return DrafterSpec.from_text(value) if isinstance(value, str) else value
+
+
+def _size(value: Any) -> Any:
+    if isinstance(value, str):
+        return parse_bytes(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        raise ValueError("a memory cap needs a unit, for example 512MiB")
+    return value
+
+
+class RunSpec(TargetSpec):
+    """A benchmark run: the same names as flags, as keywords and as YAML keys.
+
+    Null means "as the suite says".
+    """
+
+    suites: tuple[str, ...] = Field(("quick",), min_length=1, description="Suite names or YAML files.")
+    drafters: tuple[Annotated[DrafterSpec, BeforeValidator(_drafter)], ...] = Field(
+        DEFAULT_DRAFTERS, min_length=1, description="name or name:key=value,key=value."
+    )
+    memory_caps: tuple[Annotated[int, BeforeValidator(_size)], ...] = Field(
+        (), description="Simulated caps as sizes with units; the uncapped run is always there."
+    )
+    contexts: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(
+        None, description="Only these context lengths (tokens)."
+    )
+    kinds: tuple[str, ...] | None = Field(None, description="Only these kinds of work.")
+    limit: int | None = Field(
+        None, ge=1, description="Conversations per task, spread over kinds and context lengths."
+    )
+    max_new_tokens: int | None = Field(None, ge=1, description="Most tokens of a reply.")
+    temperature: float | None = Field(
+        None, ge=0.0, le=10.0, description="One temperature instead of the suite's own list."
+    )
+    top_k: int | None = Field(None, ge=1, description="With temperature: keep the k likeliest.")
+    top_p: float | None = Field(None, gt=0.0, le=1.0, description="With temperature: nucleus mass.")
+    seed: int = Field(0, ge=0, description="Seed of every random choice.")
+    repeats: int = Field(1, ge=1, le=100, description="Timed repetitions of the live loop.")
+    mode: Literal["both", "replay", "live"] = Field(
+        "both", description="Score against the trace, run the real loop, or both."
+    )
+    draft_budget: int = Field(
+        16, ge=1, le=256, description="Most tokens (tree nodes) a drafter may propose in a step."
+    )
+    timeout_s: float = Field(
+        1800.0, gt=0.0, description="Longest silence of the worker before it is stopped, in seconds."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.temperature is None and (self.top_k is not None or self.top_p is not None):
+            raise ValueError("top_k and top_p need a temperature")
+        labels = [drafter.label for drafter in self.drafters]
+        twice = sorted({label for label in labels if labels.count(label) > 1})
+        if twice:
+            raise ValueError(f"drafter {twice[0]} is given twice; keep one")
+        return self
+
+    @property
+    def target_spec(self) -> TargetSpec:
+        """The part that says which target to load, and how."""
+        names = TargetSpec.model_fields
+        return TargetSpec(**{name: getattr(self, name) for name in names})
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """The sampling asked for, or None to use each suite's own list."""
+        if self.temperature is None:
+            return None
+        return Sampling(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The request as YAML would hold it; :meth:`parse` reads it back."""
+        values = self.model_dump(mode="json")
+        values["drafters"] = [drafter.label for drafter in self.drafters]
+        values["memory_caps"] = [f"{size}B" for size in self.memory_caps]
+        return values
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any], where: str = "run") -> Self:
+        """See :meth:`Spec.parse`."""
+        return super().parse(values, where)

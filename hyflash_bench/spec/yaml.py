@@ -1,0 +1,74 @@
+"""YAML without surprises: safe, and a key given twice is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hyflash_bench.errors import MissingDependency, SpecError
+
+__all__ = ["dump_yaml", "load_yaml", "read_yaml"]
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Safe loader that refuses duplicate keys and merge tricks that hide them."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
+        seen: dict[Any, int] = {}
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            line = key_node.start_mark.line + 1
+            if not isinstance(key, Hashable):
+                raise SpecError(f"line {line}: a key must be a plain value")
+            if key in seen:
+                raise SpecError(f"line {line}: key {key!r} was already given on line {seen[key]}")
+            seen[key] = line
+        return super().construct_mapping(node, deep=deep)
+
+
+def load_yaml(text: str, where: str) -> dict[str, Any]:
+    """Parse one YAML mapping.
+
+    Args:
+        text: The document.
+        where: Its name, for messages.
+
+    Raises:
+        SpecError: Not YAML, not a mapping, or a key given twice; with the line.
+    """
+    try:
+        value = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
+    except SpecError as error:
+        raise SpecError(f"{where}: {error}. Remove one of the two.") from None
+    except yaml.YAMLError as error:
+        problem = " ".join(str(error).split())
+        raise SpecError(f"{where} is not valid YAML: {problem}") from None
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise SpecError(f"{where}: expected keys and values, found a {type(value).__name__}.")
+    return value
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Parse the YAML mapping in a file.
+
+    Raises:
+        MissingDependency: There is no such file.
+        SpecError: See :func:`load_yaml`.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise MissingDependency(f"No file {path}. Check the path.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path} cannot be read as UTF-8 text: {error}") from None
+    return load_yaml(text, str(path))
+
+
+def dump_yaml(values: dict[str, Any]) -> str:
+    """Write a mapping as YAML, keys in the given order."""
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=False)

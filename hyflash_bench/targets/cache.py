@@ -1,0 +1,123 @@
+"""The target's KV cache: allocated once, written in place, cut back by moving a length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["KVCache", "SavedRows"]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedRows:
+    """A copy of some slots of a cache; ``rows`` is ``[layers, 2, kv_heads, slots, head_dim]``."""
+
+    start: int
+    rows: Tensor
+
+
+class KVCache:
+    """Keys and values of up to ``capacity`` tokens, for all layers.
+
+    Slot ``i`` holds position ``i``, except between a tree pass and the :meth:`keep` that follows
+    it. Slots from ``length`` on are free and may hold anything.
+
+    Attributes:
+        length: Tokens held.
+        capacity: Tokens that fit.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_layers: int,
+        num_kv_heads: int,
+        head_dim: int,
+        capacity: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        if capacity < 1:
+            raise ValueError(f"a cache needs room for at least 1 token, not {capacity}")
+        self.length = 0
+        self.capacity = capacity
+        self._rows = torch.empty(
+            (num_layers, 2, num_kv_heads, capacity, head_dim), dtype=dtype, device=device
+        )
+        self.layers: tuple[tuple[Tensor, Tensor], ...] = tuple(
+            (layer[0], layer[1]) for layer in self._rows
+        )
+        """Per layer, keys and values as views, each ``[kv_heads, capacity, head_dim]``."""
+
+    @property
+    def free(self) -> int:
+        """Tokens that still fit."""
+        return self.capacity - self.length
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes of one slot over all layers."""
+        return self.bytes() // self.capacity
+
+    def bytes(self) -> int:
+        """Bytes allocated, used or not."""
+        return self._rows.numel() * self._rows.element_size()
+
+    def tensors(self) -> Iterable[Tensor]:
+        """Every tensor that the cache keeps alive."""
+        return (self._rows,)
+
+    def reserve(self, count: int) -> int:
+        """Check that ``count`` more tokens fit.
+
+        Returns:
+            The slot of the first of them.
+
+        Raises:
+            ValueError: They do not.
+        """
+        if count > self.free:
+            raise ValueError(
+                f"{count} tokens do not fit behind {self.length} in a cache of {self.capacity}"
+            )
+        return self.length
+
+    def truncate(self, length: int) -> None:
+        """Forget everything from position ``length`` on; nothing is copied or freed."""
+        if not 0 <= length <= self.length:
+            raise ValueError(f"cannot cut a cache of {self.length} tokens to {length}")
+        self.length = length
+
+    def keep(self, start: int, rows: Tensor) -> None:
+        """Keep one path of a tree pass.
+
+        Args:
+            start: The slot of the pass's first row.
+            rows: ``[n]`` int64, the rows to keep, counted from ``start`` and increasing. They
+                move to the slots ``start``, ``start + 1``, ...; the rest is forgotten.
+        """
+        count = int(rows.shape[0])
+        path = rows.tolist()
+        if any(low >= high for low, high in zip(path, path[1:], strict=False)) or (
+            path and (path[0] < 0 or start + path[-1] >= self.length)
+        ):
+            raise ValueError(f"rows {path} are not an increasing path behind slot {start}")
+        if count and path[-1] != count - 1:
+            self._rows[:, :, :, start : start + count] = self._rows.index_select(
+                3, rows.to(self._rows.device) + start
+            )
+        self.length = start + count
+
+    def save(self, start: int, stop: int) -> SavedRows:
+        """Copy the slots ``start`` to ``stop`` (exclusive), to be put back later."""
+        if not 0 <= start <= stop <= self.capacity:
+            raise ValueError(f"slots {start}:{stop} are not within a cache of {self.capacity}")
+        return SavedRows(start, self._rows[:, :, :, start:stop].clone())
+
+    def restore(self, saved: SavedRows) -> None:
+        """Put saved slots back where they were; ``length`` stays as it is."""
+        stop = saved.start + saved.rows.shape[3]
+        self._rows[:, :, :, saved.start : stop] = saved.rows

@@ -1,0 +1,52 @@
+"""Where downloads, converted models, hashes and measurements of the machine are kept."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_cache_path
+
+__all__ = ["cache_dir", "read_json", "write_json"]
+
+logger = logging.getLogger("hyflash_bench.targets")
+
+
+def cache_dir(*parts: str) -> Path:
+    """A folder in the user's cache, made if missing.
+
+    ``HYFLASH_BENCH_CACHE`` moves the whole cache elsewhere.
+    """
+    override = os.environ.get("HYFLASH_BENCH_CACHE")
+    root = Path(override).expanduser() if override else user_cache_path("hyflash-bench")
+    folder = root.joinpath(*parts)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object stored in ``path``; empty when there is none or it is damaged."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Store an object; a reader sees the old one or the new one, never half of it.
+
+    A cache that cannot be written costs time, not correctness, so this only logs.
+    """
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, prefix=path.name, delete=False
+        ) as file:
+            json.dump(value, file, indent=1, sort_keys=True)
+        os.replace(file.name, path)
+    except OSError as error:
+        logger.debug("not kept in the cache: %s (%s)", path, error)

@@ -1,0 +1,65 @@
+"""Numbers and names as people read them."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from hyflash_bench.report.text import cell_text, duration_text, heading, without_paths
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "expected"),
+    [
+        ("peak_bytes", 1536, "1.5 KiB"),
+        ("decode_tok_per_s", 1234.56, "1,234.6"),
+        ("decode_s", 0.01234, "0.0123"),
+        ("num_steps", 12345.0, "12,345"),
+        ("context_length", 8192, "8,192"),
+        ("acceptance_length", 2.3456, "2.35"),
+        ("acceptance_rate", 0.0012, "0.0012"),
+        ("is_reference", True, "yes"),
+        ("drafter", "hyflash", "hyflash"),
+        ("tasks", ["a", "b"], "a, b"),
+        ("num_conversations", {"ok": 3, "oom": 1}, "ok=3, oom=1"),
+        ("decode_s", float("nan"), "–"),
+        ("peak_bytes", pd.NA, "–"),
+        ("peak_bytes", None, "–"),
+    ],
+)
+def test_a_value_reads_as_its_column_says(column: str, value: object, expected: str) -> None:
+    """The unit comes from the column's name, and nothing measured is never zero."""
+    assert expected == cell_text(column, value)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(45, "45 s"), (600, "10 min"), (12_000, "3 h 20 min"), (None, "–")]
+)
+def test_durations_are_rounded_for_people(seconds: float | None, expected: str) -> None:
+    """Seconds, then minutes, then hours."""
+    assert expected == duration_text(seconds)
+
+
+def test_headings_name_the_unit() -> None:
+    """A unit in a column's name becomes a unit in its heading."""
+    assert "decode tok/s" == heading("decode_tok_per_s")
+    assert "peak" == heading("peak_bytes")
+    assert "ttft (s)" == heading("ttft_s")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("--output-path /home/ada/runs/x --limit 2", "--output-path .../x --limit 2"),
+        ("cannot open '/root/model.gguf': gone", "cannot open '.../model.gguf': gone"),
+        ("~/models/a.gguf", ".../a.gguf"),
+        (r"C:\Users\Ada\run", ".../run"),
+        ("org/name@main and results/run", "org/name@main and results/run"),
+        ("https://example.org/a/b", "https://example.org/a/b"),
+        ("32 tok/s, 1/2", "32 tok/s, 1/2"),
+        ("--config=/srv/ada/run.yaml", "--config=.../run.yaml"),
+    ],
+)
+def test_folders_of_absolute_paths_are_left_out(text: str, expected: str) -> None:
+    """They name people and machines; relative paths and addresses do not."""
+    assert expected == without_paths(text)
