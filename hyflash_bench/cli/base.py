@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from hyflash_bench.errors import HyFlashError, UsageError
+from hyflash_bench.errors import HyFlashError, UnknownName, UsageError
 
 __all__ = [
     "CONTEXT",
@@ -62,6 +62,15 @@ class LazyGroup(click.Group):
         assert isinstance(found, click.Command)
         return found
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; a mistyped name gets the nearest one offered."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not ctx.resilient_parsing:
+            raise UnknownName("command", name, self.list_commands(ctx))
+        return super().resolve_command(ctx, args)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep the words as typed before click takes them apart."""
         ctx.meta[_TYPED] = tuple(args)
@@ -100,17 +109,17 @@ def foot(examples: Sequence[str]) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  hyflash-bench {line}" for line in examples)
 
 
-def option(*names: str, help: str, shown: str | None = None, **settings: Any) -> Callable[[_F], _F]:
+def option(*names: str, shown: str | None = None, **settings: Any) -> Callable[[_F], _F]:
     """An option whose default lives elsewhere (in the spec) and is only shown here.
 
     Args:
         names: As :func:`click.option`.
-        help: What it is for.
         shown: The default, as text.
         settings: As :func:`click.option`.
     """
-    text = help if shown is None else f"{help} [default: {shown}]"
-    return click.option(*names, help=text, **settings)
+    if shown is not None:
+        settings["help"] += f" [default: {shown}]"
+    return click.option(*names, **settings)
 
 
 def debug_option() -> click.Option:

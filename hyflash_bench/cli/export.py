@@ -10,13 +10,15 @@ from hyflash_bench.cli.base import command as declare
 
 __all__ = ["command"]
 
+SUFFIXES = {"csv": "csv", "parquet": "parquet", "markdown": "md", "latex": "tex"}
+
 
 @declare("export", examples=("export results/RUN --format csv --to tables",))
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option(
     "--format",
     "file_format",
-    type=click.Choice(["csv", "parquet", "markdown"]),
+    type=click.Choice(list(SUFFIXES)),
     default="csv",
     show_default=True,
     help="Kind of file.",
@@ -32,11 +34,12 @@ __all__ = ["command"]
 def command(run: Path, file_format: str, folder: Path) -> None:
     """Write a run's tables as files for a spreadsheet, a notebook or a text.
 
-    Use it to analyse a run in a spreadsheet or a notebook, or to quote it in a text; the paths of the files are printed on stdout.
+    Use it to analyse a run in a spreadsheet or a notebook, or to quote it in a text. The paths of
+    the files are printed on stdout.
     """
     from hyflash_bench import console
     from hyflash_bench.results import load_run
-    from hyflash_bench.results.export import export
+    from hyflash_bench.results.export import export_run
 
-    for path in export(load_run(run), folder, file_format):
+    for path in export_run(load_run(run), folder, SUFFIXES[file_format]):
         console.line(path)

@@ -166,6 +166,7 @@ __all__ = ["command"]
 @click.pass_context
 def command(
     ctx: click.Context,
+    /,
     output_path: Path | None,
     config: Path | None,
     fresh: bool,
@@ -181,17 +182,23 @@ def command(
     spec = _request(config, flags)
     if dry_run:
         _show_plan(spec, output_path)
-        return
+    else:
+        ctx.exit(_measure(spec, output_path, fresh, typed(ctx)))
+
+
+def _measure(spec: RunSpec, output_path: Path | None, fresh: bool, words: tuple[str, ...]) -> int:
+    """Run, show the outcome, and give the exit code."""
     from hyflash_bench import console
     from hyflash_bench.runner.run import run
 
     with console.Progress() as progress:
         outcome = run(
-            spec, output_path=output_path, fresh=fresh, listener=progress, command=typed(ctx)
+            spec, output_path=output_path, fresh=fresh, listener=progress, command=words
         )
-    _show_outcome(outcome.path)
+    if not outcome.interrupted:
+        _show_outcome(outcome.path)
     console.line(outcome.path)
-    ctx.exit(outcome.exit_code)
+    return outcome.exit_code
 
 
 def _request(config: Path | None, flags: Mapping[str, Any]) -> RunSpec:
@@ -211,7 +218,8 @@ def _show_plan(spec: RunSpec, output_path: Path | None) -> None:
     from hyflash_bench.runner.run import preview
     from hyflash_bench.spec.yaml import dump_yaml
 
-    described = preview(spec, output_path=output_path).describe()
+    with console.Progress() as progress:
+        described = preview(spec, output_path=output_path, listener=progress).describe()
     resolved = described.pop("resolved")
     if "estimated_s" in described:
         described["estimated time"] = duration_text(described.pop("estimated_s"))

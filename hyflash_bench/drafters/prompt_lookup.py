@@ -100,12 +100,8 @@ class _NgramIndex:
         self._place_after: dict[int, int] = {}
 
     def extend(self, tokens: list[int]) -> None:
-        places, mask, ngram, position = (
-            self._place_after,
-            self._mask,
-            self._last_ngram,
-            self._length,
-        )
+        places, mask = self._place_after, self._mask
+        ngram, position = self._last_ngram, self._length
         for token in tokens:
             if position >= self._size and not (self._keep_first and ngram in places):
                 places[ngram] = position

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,8 +14,10 @@ from hyflash_bench.engine.acceptance import check_draft, cut, verify
 from hyflash_bench.engine.clock import Clock
 from hyflash_bench.engine.ingest import ingest
 from hyflash_bench.engine.steps import Steps, TurnResult
-from hyflash_bench.targets.cache import KVCache
-from hyflash_bench.targets.target import Target
+
+if TYPE_CHECKING:
+    from hyflash_bench.targets.cache import KVCache
+    from hyflash_bench.targets.target import Target
 
 __all__ = ["live_turn"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -12,8 +12,10 @@ from torch import Tensor
 from hyflash_bench.drafters.base import Features, Requires
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.engine.clock import Clock
-from hyflash_bench.targets.cache import KVCache
-from hyflash_bench.targets.target import Target
+
+if TYPE_CHECKING:
+    from hyflash_bench.targets.cache import KVCache
+    from hyflash_bench.targets.target import Target
 
 __all__ = ["Known", "PromptSource", "Trace", "TracedTurn", "trace_conversation"]
 

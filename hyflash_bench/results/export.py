@@ -78,8 +78,10 @@ def _write_markdown(frame: pd.DataFrame, path: Path) -> None:
 
 def _write_latex(frame: pd.DataFrame, path: Path) -> None:
     try:
-        text = frame.style.hide(axis="index").format(_plain, escape="latex").format_index(
-            escape="latex", axis="columns"
+        text = (
+            frame.style.hide(axis="index")
+            .format(_plain, escape="latex")
+            .format_index(escape="latex", axis="columns")
         )
         path.write_text(text.to_latex(hrules=True), encoding="utf-8", newline="\n")
     except ImportError:

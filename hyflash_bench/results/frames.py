@@ -62,9 +62,7 @@ class RunRecords:
     def contexts(self) -> dict[tuple[str, str], Row]:
         """What is known of each conversation, also for cells that failed before its trace."""
         return {
-            (trace.suite, trace.item_id): {
-                column.name: getattr(trace, column.name) for column in CONTEXT
-            }
+            (trace.suite, trace.item_id): {column.name: getattr(trace, column.name) for column in CONTEXT}
             for trace in self.traces.values()
         }
 

@@ -1,11 +1,11 @@
 """File names of a run folder, in one place.
 
-    results/<run_id>/
-      manifest.json          what was asked for, where it ran, which cells
-      traces.jsonl           what the target says, a line a conversation
-      conversations.jsonl    what became of each cell on each conversation
-      tables/*.parquet       frames made from the lines; can be rebuilt at will
-      lock                   held by the process that writes
+results/<run_id>/
+  manifest.json          what was asked for, where it ran, which cells
+  traces.jsonl           what the target says, a line a conversation
+  conversations.jsonl    what became of each cell on each conversation
+  tables/*.parquet       frames made from the lines; can be rebuilt at will
+  lock                   held by the process that writes
 """
 
 from __future__ import annotations

@@ -66,9 +66,7 @@ def merge_manifests(stored: Manifest, new: Manifest) -> Manifest:
     )
 
 
-def differences(
-    name: str, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None
-) -> list[str]:
+def differences(name: str, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> list[str]:
     """What differs between two descriptions, as ``name.key was OLD, is NEW``.
 
     Facts of the moment and load times (:data:`VOLATILE`, ``*_s``) are left out, and nothing differs

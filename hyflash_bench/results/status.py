@@ -50,9 +50,7 @@ def worst(statuses: Iterable[Status]) -> Status:
     return max(statuses, key=SEVERITY.index, default="ok")
 
 
-def cell_states(
-    manifest: Manifest, conversations: Iterable[ConversationRecord]
-) -> dict[str, CellState]:
+def cell_states(manifest: Manifest, conversations: Iterable[ConversationRecord]) -> dict[str, CellState]:
     """State of every cell of a run.
 
     A drafter that proposed nothing in the whole run has not been measured: its finished cells are
@@ -71,8 +69,7 @@ def cell_states(
         by_cell[conversation.cell_id].append(conversation)
     silent = _silent_drafters(manifest.cells, by_cell)
     return {
-        cell.cell_id: _state(cell, by_cell[cell.cell_id], silent.get(cell.drafter))
-        for cell in manifest.cells
+        cell.cell_id: _state(cell, by_cell[cell.cell_id], silent.get(cell.drafter)) for cell in manifest.cells
     }
 
 

@@ -69,7 +69,5 @@ def _stamp(layout: Layout) -> dict[str, Any]:
         "tables_version": TABLES_VERSION,
         "manifest_sha256": hashlib.sha256(layout.manifest.read_bytes()).hexdigest(),
         "traces_bytes": layout.traces.stat().st_size if layout.traces.exists() else 0,
-        "conversations_bytes": (
-            layout.conversations.stat().st_size if layout.conversations.exists() else 0
-        ),
+        "conversations_bytes": (layout.conversations.stat().st_size if layout.conversations.exists() else 0),
     }

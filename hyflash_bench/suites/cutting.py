@@ -19,6 +19,7 @@ from hyflash_bench.errors import DataError
 from hyflash_bench.suites.chat import ChatTokenizer
 
 __all__ = [
+    "MAX_CHARS_PER_TOKEN",
     "Cut",
     "Frame",
     "Grow",

@@ -62,7 +62,7 @@ class JoinedText:
 
 
 def joined(
-    library: Library, document: Document, grow: Grow, *, max_chars: int | None = None, label: str = ""
+    library: Library, document: Document, grow: Grow, *, enough_chars: int, label: str = ""
 ) -> JoinedText:
     """Put a document and its neighbours in the order in which a prompt grows through them.
 
@@ -73,29 +73,34 @@ def joined(
         library: The texts.
         document: What to read; its ``source`` must be set.
         grow: Which way prompts grow.
-        max_chars: Stop adding neighbours when there is this much besides the document.
+        enough_chars: Neighbours are added until they hold this much.
         label: A line with ``{file}`` put before each file, such as ``# {file}``.
     """
     source = document.source or ""
-    around = list(library.files(source, document.neighbours)) if document.neighbours else []
-    if document.file not in around:
-        around.insert(0, document.file)
-    main = around.index(document.file)
-    if grow == "forward":
-        order = [document.file, *around[main + 1 :], *around[:main]]
-    else:
-        order = [*around[main + 1 :], *around[:main], document.file]
-    texts, starts, position = [], [], 0
-    for file in order:
+    texts: dict[str, str] = {}
+    neighbours_chars = 0
+    for file in _reading_order(library, document, grow):
         heading = label.format(file=file) + "\n" if label else ""
-        text = heading + library.read(source, file).strip() + "\n\n"
-        texts.append(text)
-        starts.append(position)
-        position += len(text)
-    index = order.index(document.file)
-    whole = "".join(texts).rstrip()
-    length = min(len(texts[index]), len(whole) - starts[index])
-    return JoinedText(whole, starts[index], length, source, tuple(order), tuple(starts))
+        texts[file] = heading + library.read(source, file).strip() + "\n\n"
+        if file != document.file:
+            neighbours_chars += len(texts[file])
+        if neighbours_chars >= enough_chars:
+            break
+    if grow == "backward":
+        texts = dict(reversed(texts.items()))
+    starts = dict(zip(texts, accumulate(map(len, texts.values()), initial=0), strict=False))
+    whole = "".join(texts.values()).rstrip()
+    main_start = starts[document.file]
+    main_length = min(len(texts[document.file]), len(whole) - main_start)
+    return JoinedText(whole, main_start, main_length, source, tuple(texts), tuple(starts.values()))
+
+
+def _reading_order(library: Library, document: Document, grow: Grow) -> list[str]:
+    """The document, then its neighbours from the nearest on."""
+    around = list(library.files(document.source or "", document.neighbours))
+    main = around.index(document.file) if document.file in around else -1
+    others = [*around[main + 1 :], *around[: max(main, 0)]]
+    return [document.file, *(others if grow == "forward" else reversed(others))]
 
 
 def locate(pieces: Sequence[str], position: int) -> int:

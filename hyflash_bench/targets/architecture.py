@@ -195,7 +195,7 @@ def read(model: nn.Module) -> Architecture:
         num_kv_heads=config.num_key_value_heads,
         head_dim=attention.head_dim,
         attention_scale=float(attention.scaling),
-        attention_softcap=getattr(config, "attn_logit_softcapping", None),
+        attention_softcap=config.attn_logit_softcapping if config.model_type == "gemma2" else None,
         logit_softcap=getattr(config, "final_logit_softcapping", None),
         activation=_ACTIVATIONS[getattr(config, "hidden_activation", None) or config.hidden_act],
     )

@@ -58,12 +58,8 @@ REFERENCE = FakeDrafter("autoregressive")
 DRAFTERS = (
     REFERENCE,
     FakeDrafter("prompt-lookup", 8, keep=0.45, draft_s=0.0004),
-    FakeDrafter(
-        "full-context", 8, 0.62, 0.35, 0.012, weights_bytes=14_000_000, kv_bytes_per_token=1536
-    ),
-    FakeDrafter(
-        "hyflash:window=256", 8, 0.66, 0.05, 0.010, weights_bytes=14_500_000, state_bytes=400_000
-    ),
+    FakeDrafter("full-context", 8, 0.62, 0.35, 0.012, weights_bytes=14_000_000, kv_bytes_per_token=1536),
+    FakeDrafter("hyflash:window=256", 8, 0.66, 0.05, 0.010, weights_bytes=14_500_000, state_bytes=400_000),
 )
 FAILING = (
     FakeDrafter("silent"),

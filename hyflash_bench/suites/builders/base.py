@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from hyflash_bench.spec.base import Spec
 from hyflash_bench.spec.suite import TaskSpec
@@ -17,6 +17,9 @@ from hyflash_bench.suites.conversation import Conversation, Item, UserTurn
 from hyflash_bench.suites.sources import Library, Progress
 
 __all__ = ["Builder", "TaskContext", "conversation"]
+
+
+OptionsT = TypeVar("OptionsT", bound=Spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class TaskContext:
         return f"suite {self.suite}, task {self.task.name}"
 
 
-class Builder[OptionsT: Spec](ABC):
+class Builder(ABC, Generic[OptionsT]):
     """Plans and builds the conversations of a task.
 
     The plan (:meth:`items`) comes from the suite file and its data files alone; texts are read and

@@ -22,6 +22,7 @@ from hyflash_bench.suites.builders.base import Builder, conversation
 from hyflash_bench.suites.chat import ChatTokenizer
 from hyflash_bench.suites.conversation import Conversation, Expected, Item, UserTurn
 from hyflash_bench.suites.cutting import (
+    MAX_CHARS_PER_TOKEN,
     Frame,
     Grow,
     cut_exactly,
@@ -110,7 +111,12 @@ class Documents(Builder[DocumentsOptions]):
     def build(self, item: Item, chat: ChatTokenizer) -> Conversation:
         kind, document = self._plan(item)
         assert item.context_length is not None
-        text = joined(self.context.library, document, kind.grow)
+        text = joined(
+            self.context.library,
+            document,
+            kind.grow,
+            enough_chars=item.context_length * MAX_CHARS_PER_TOKEN,
+        )
         pieces = split_sentences(text.text)
         cut = cut_exactly(
             chat,

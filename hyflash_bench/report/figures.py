@@ -1,0 +1,150 @@
+"""One function per figure: a DataFrame in, a plotly figure out."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import plotly.graph_objects as go
+
+from hyflash_bench.report.theme import TEMPLATE, Style, styles
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["acceptance_by_context", "bytes_by_context", "position_acceptance", "speed_by_drafter"]
+
+LOW, HIGH = "_low", "_high"
+
+
+def acceptance_by_context(frame: pd.DataFrame) -> go.Figure:
+    """Acceptance length over context length, a line and a band per drafter.
+
+    Args:
+        frame: ``drafter``, ``context_length``, ``acceptance_length`` with ``_low`` and ``_high``.
+    """
+    figure = _lines(frame, "context_length", "acceptance_length")
+    figure.update_xaxes(title="context length (tokens)", **_ladder(frame["context_length"]))
+    figure.update_yaxes(title="acceptance length (tokens per step)", rangemode="tozero")
+    return figure
+
+
+def bytes_by_context(frame: pd.DataFrame) -> go.Figure:
+    """Bytes a drafter holds over context length, on logarithmic axes.
+
+    Args:
+        frame: ``drafter``, ``context_length``, ``drafter_bytes``.
+    """
+    held = frame[frame["drafter_bytes"] > 0]  # zero has no place on a logarithmic axis
+    figure = _lines(held, "context_length", "drafter_bytes")
+    figure.update_xaxes(title="context length (tokens)", **_ladder(held["context_length"]))
+    figure.update_yaxes(title="drafter bytes (log scale)", type="log", exponentformat="SI", dtick=1)
+    return figure
+
+
+def speed_by_drafter(frame: pd.DataFrame) -> go.Figure:
+    """Decoding speed as one bar per drafter, with its interval.
+
+    Args:
+        frame: ``drafter``, ``decode_tok_per_s``, with ``_low`` and ``_high`` where known.
+    """
+    return _bars(frame, "decode_tok_per_s", "decoding speed (tokens/s)")
+
+
+def position_acceptance(frame: pd.DataFrame) -> go.Figure:
+    """Chance that a slot is accepted, given the slots before it, a line per drafter.
+
+    Args:
+        frame: ``drafter``, ``position``, ``position_acceptance``.
+    """
+    figure = _lines(frame, "position", "position_acceptance")
+    figure.update_xaxes(title="slot of the draft", dtick=1)
+    figure.update_yaxes(title="accepted, given the slots before", range=[0, 1.02])
+    return figure
+
+
+def _lines(frame: pd.DataFrame, x: str, y: str) -> go.Figure:
+    """A line with markers per drafter; intervals as bands behind them."""
+    figure = go.Figure(layout={"template": TEMPLATE})
+    looks = styles(frame["drafter"])
+    groups = list(_groups(frame.sort_values(["drafter", x])))
+    for drafter, part in groups:
+        figure.add_traces(_band(part, x, y, looks[drafter], drafter))
+    for drafter, part in groups:
+        look = looks[drafter]
+        figure.add_scatter(
+            x=part[x].tolist(),
+            y=part[y].tolist(),
+            name=_plain(drafter),
+            legendgroup=_key(drafter),
+            mode="lines+markers",
+            line={"color": look.colour, "dash": look.dash, "width": 2.5},
+            marker={"symbol": look.symbol, "size": 8},
+            hovertemplate="%{x}: %{y:.3s}" if y.endswith("_bytes") else "%{x}: %{y:.2f}",
+        )
+    return figure
+
+
+def _band(part: pd.DataFrame, x: str, y: str, look: Style, drafter: str) -> list[go.Scatter]:
+    known = part.dropna(subset=[y + LOW, y + HIGH]) if y + LOW in part and y + HIGH in part else None
+    if known is None or len(known) < 2:
+        return []
+    return [
+        go.Scatter(
+            x=[*known[x], *reversed(known[x].tolist())],
+            y=[*known[y + HIGH], *reversed(known[y + LOW].tolist())],
+            fill="toself",
+            fillcolor=look.band,
+            line={"width": 0},
+            hoverinfo="skip",
+            showlegend=False,
+            legendgroup=_key(drafter),
+        )
+    ]
+
+
+def _bars(frame: pd.DataFrame, value: str, title: str) -> go.Figure:
+    figure = go.Figure(layout={"template": TEMPLATE, "showlegend": False})
+    looks = styles(frame["drafter"])
+    for row in frame.sort_values(value).to_dict("records"):
+        figure.add_bar(
+            x=[row[value]],
+            y=[_plain(row["drafter"])],
+            orientation="h",
+            marker={"color": looks[row["drafter"]].colour},
+            error_x=_error(row, value),
+            hovertemplate="%{y}: %{x:.2f}<extra></extra>",
+        )
+    figure.update_xaxes(title=title, rangemode="tozero")
+    figure.update_yaxes(gridcolor="rgba(0,0,0,0)")
+    return figure
+
+
+def _error(row: Mapping[Any, Any], value: str) -> dict[str, Any] | None:
+    low, high = row.get(value + LOW), row.get(value + HIGH)
+    if low is None or high is None or low != low or high != high:
+        return None
+    ends = {"array": [high - row[value]], "arrayminus": [row[value] - low]}
+    return {"type": "data", "symmetric": False, "color": "#7f7f7f", **ends}
+
+
+def _groups(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    for drafter, part in frame.groupby("drafter", sort=True):
+        yield str(drafter), part
+
+
+def _ladder(lengths: pd.Series[Any]) -> dict[str, Any]:
+    """A logarithmic axis with a tick at each length that was measured."""
+    rungs = sorted({int(length) for length in lengths.dropna()})
+    return {"type": "log", "tickvals": rungs, "ticktext": [f"{rung:,}" for rung in rungs]}
+
+
+def _plain(label: str) -> str:
+    """A label that plotly cannot take for markup."""
+    return html.escape(label, quote=False)
+
+
+def _key(drafter: str) -> str:
+    """Ties a drafter's line and band together."""
+    return f"drafter {drafter}"

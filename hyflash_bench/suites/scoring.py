@@ -1,0 +1,48 @@
+"""How right a reply is, by the rule that its turn names."""
+
+from __future__ import annotations
+
+import re
+
+from hyflash_bench.suites.conversation import Expected
+
+__all__ = ["score"]
+
+# Words that a reply may use around its answer without having named them.
+_AROUND = frozenset(
+    "a an and answer are as be the their they these to in is it its list of on or that them there "
+    "this three two one was were with words word names name".split()
+)
+
+
+def score(expected: Expected, reply: str) -> float:
+    """Score a reply from 0 to 1.
+
+    Args:
+        expected: The rule and the answers.
+        reply: What the target said.
+    """
+    if not expected.answers:
+        return 0.0
+    if expected.rule == "contains_all":
+        found = sum(_contains(reply, answer) for answer in expected.answers)
+        return found / len(expected.answers)
+    return _f1(_words(reply) - _AROUND, {answer.casefold() for answer in expected.answers})
+
+
+def _contains(reply: str, answer: str) -> bool:
+    """Whether the answer stands in the reply by itself: 12 is not in 4123."""
+    pattern = rf"(?<!\w){re.escape(answer.casefold())}(?!\w)"
+    return re.search(pattern, reply.casefold()) is not None
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+(?:[-']\w+)*", text.casefold()))
+
+
+def _f1(named: set[str], wanted: set[str]) -> float:
+    hits = len(named & wanted)
+    if hits == 0:
+        return 0.0
+    precision, recall = hits / len(named), hits / len(wanted)
+    return 2 * precision * recall / (precision + recall)

@@ -1,0 +1,158 @@
+"""The program as a whole: help, laziness, errors, exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from hyflash_bench.cli import base
+from hyflash_bench.cli.main import COMMANDS, app
+from hyflash_bench.errors import DataError, UsageError
+
+ROOT = Path(__file__).parents[2]
+HEAVY = {"torch", "transformers", "pandas", "numpy", "plotly", "rich", "pydantic", "scipy", "jinja2"}
+
+OPTIONS = {
+    "run": "--attention --config --context --contexts --debug --device --draft-budget --drafter --drafters "
+    "--dry-run --dtype --extrapolate --fresh --help --kind --kinds --limit --max-new-tokens --memory-cap "
+    "--memory-caps --mode --num-threads --output-path --repeats --seed --target --temperature --timeout-s "
+    "--top-k --top-p --trust-remote-code",
+    "show": "--debug --help --json",
+    "report": "--debug --help --output --title",
+    "ls": "--debug --help --json --verbose",
+    "check": "--debug --help --json --limit --max-new-tokens --suite --target",
+    "validate": "--debug --help --json",
+    "doctor": "--debug --help --json",
+    "export": "--debug --format --help --to",
+}
+
+
+def _command(name: str) -> click.Command:
+    command = app.get_command(click.Context(app), name)
+    assert command is not None
+    return command
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_options_are_frozen(name: str) -> None:
+    """Scripts rely on them: a change here is a change for users."""
+    command = _command(name)
+    params = command.get_params(click.Context(command))
+    found = {opt for param in params for opt in param.opts if opt.startswith("--")}
+
+    assert found == set(OPTIONS[name].split())
+
+
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_help_imports_nothing_heavy(name: str) -> None:
+    """Help answers at once, since it imports click and little else."""
+    code = (
+        "import sys\nfrom hyflash_bench.cli.main import app\n"
+        f"try: app({[*filter(None, [name]), '--help']!r})\n"
+        "except SystemExit as end: assert not end.code\n"
+        f"print(*sorted({HEAVY!r} & {{m.partition('.')[0] for m in sys.modules}}), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+
+    assert done.stderr.strip() == ""
+    assert done.stdout.startswith("Usage:")
+
+
+def test_help_answers_in_under_a_third_of_a_second() -> None:
+    """The best of five, so that a busy machine does not fail it."""
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "hyflash_bench", "run", "--help"], capture_output=True, check=True, cwd=ROOT
+        )
+        seconds.append(time.perf_counter() - start)
+
+    assert min(seconds) < 0.3
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_says_what_and_why_with_an_example(name: str) -> None:
+    """First sentence what, then when to use it, then something to copy."""
+    shown = CliRunner().invoke(app, [name, "--help"]).output
+
+    assert "Use it" in shown
+    assert f"  hyflash-bench {name}" in shown.partition("Examples:")[2]
+
+
+def test_commands_are_listed_in_order_of_use() -> None:
+    """The first command of a new user comes first."""
+    shown = CliRunner().invoke(app, ["--help"]).output.partition("Commands:")[2]
+
+    assert [line.split()[0] for line in shown.splitlines() if line.startswith("  ")][:8] == list(COMMANDS)
+
+
+def test_unknown_command_is_a_usage_error_with_an_offer() -> None:
+    """click says which name is near."""
+    done = CliRunner().invoke(app, ["reprot"])
+
+    assert done.exit_code == 2
+    assert "Did you mean 'report'?" in done.output
+
+
+def _failing(error: BaseException) -> click.Group:
+    @base.command("fail", examples=())
+    def fail() -> None:
+        raise error
+
+    group = base.LazyGroup("app")
+    group.get_command = lambda ctx, name: fail  # type: ignore[method-assign]
+    group.params.append(base.debug_option())
+    return group
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (UsageError("no such thing"), 2, "Error: no such thing"),
+        (DataError("damaged"), 1, "Error: damaged"),
+        (PermissionError(13, "Permission denied", "x"), 1, "Error: [Errno 13] Permission denied: 'x'"),
+        (KeyboardInterrupt(), 130, "Interrupted."),
+    ],
+)
+def test_errors_are_one_message_and_an_exit_code(error: BaseException, code: int, message: str) -> None:
+    """No traceback for what the user can mend."""
+    done = CliRunner().invoke(_failing(error), ["fail"])
+
+    assert done.exit_code == code
+    assert done.stderr.strip() == message
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("words", [["--debug", "fail"], ["fail", "--debug"]])
+def test_debug_adds_the_traceback(words: list[str]) -> None:
+    """Before or after the command; the exit code stays."""
+    done = CliRunner().invoke(_failing(UsageError("no such thing")), words)
+
+    assert done.exit_code == 2
+    assert "Traceback" in done.stderr
+    assert done.stderr.strip().endswith("Error: no such thing")
+
+
+def test_a_bug_is_not_hidden() -> None:
+    """Anything else than a user's error keeps its traceback."""
+    done = CliRunner().invoke(_failing(ZeroDivisionError()), ["fail"])
+
+    assert isinstance(done.exception, ZeroDivisionError)
+
+
+def test_unknown_log_level_names_the_allowed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable is named, and what it may hold."""
+    monkeypatch.setenv("HYFLASH_BENCH_LOG_LEVEL", "loud")
+
+    done = CliRunner().invoke(app, ["ls", "drafters"])
+
+    assert done.exit_code == 2
+    assert "HYFLASH_BENCH_LOG_LEVEL='loud'" in done.output
+    assert "debug, info, warning, error" in done.output

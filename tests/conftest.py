@@ -1,0 +1,39 @@
+"""Fixtures that several parts share. Tests need no network once the set-up has fetched the target."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> object:
+    """The default target, loaded in fp32."""
+    from hyflash_bench.spec.target import TargetSpec
+    from hyflash_bench.targets.load import load_target
+
+    return load_target(TargetSpec())
+
+
+@pytest.fixture(scope="session")
+def smollm2_tokenizer() -> object:
+    """The default target's tokenizer with its chat template, without the model."""
+    from transformers import AutoTokenizer
+
+    from hyflash_bench.suites.chat import ChatTokenizer
+    from hyflash_bench.targets.presets import preset_folder
+
+    return ChatTokenizer(AutoTokenizer.from_pretrained(preset_folder("smollm2-135m")))
+
+
+@pytest.fixture(autouse=True)
+def _no_results_in_the_work_tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Commands without --output-path write to ``results/`` below the working folder."""
+    before = os.getcwd()
+    os.chdir(tmp_path_factory.mktemp("cwd"))
+    yield
+    os.chdir(before)
