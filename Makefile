@@ -37,6 +37,7 @@ bench: fetch
 	$(BIN)/python benchmarks/loop.py
 	$(BIN)/python benchmarks/prompt_lookup.py
 	$(BIN)/python benchmarks/replay.py
+	$(BIN)/python benchmarks/peak_memory.py
 
 setup: $(VENV)/.installed
 

@@ -35,6 +35,7 @@ __all__ = [
     "describe_drafter",
     "drafter_names",
     "drafter_summaries",
+    "require_drafter",
     "resolve_drafter",
 ]
 
@@ -101,6 +102,19 @@ def drafter_summaries() -> dict[str, str]:
     built_in = {name: entry.summary for name, entry in _BUILT_IN.items()}
     plugins = {name: _plugin_summary(point) for name, point in sorted(_plugins().items())}
     return built_in | plugins
+
+
+def require_drafter(spec: DrafterSpec) -> None:
+    """Check that a name can be asked for, without importing anything.
+
+    Raises:
+        UnknownName: Nothing has that name.
+        UsageError: There is no such file.
+    """
+    if _is_file(spec.name):
+        _existing_file(spec.name)
+    elif spec.name not in drafter_names():
+        raise UnknownName("drafter", spec.name, drafter_names(), LIST_HINT)
 
 
 def resolve_drafter(spec: DrafterSpec) -> type[Drafter]:
@@ -198,10 +212,8 @@ def _is_file(name: str) -> bool:
 
 
 def _from_file(name: str) -> type[Drafter]:
-    path_text, _, class_name = name.rpartition(":") if ".py:" in name else (name, "", "")
-    path = Path(path_text).expanduser()
-    if not path.is_file():
-        raise UsageError(f"Drafter {name!r}: there is no file {path}. Check the path.")
+    path = _existing_file(name)
+    class_name = name.rpartition(":")[2] if ".py:" in name else ""
     module = _run_file(path)
     offered = _drafters_in(module)
     if not class_name:
@@ -210,6 +222,13 @@ def _from_file(name: str) -> type[Drafter]:
     if not hasattr(module, class_name):
         raise UnknownName(f"drafter class in {path}", class_name, offered)
     return _checked(getattr(module, class_name), name)
+
+
+def _existing_file(name: str) -> Path:
+    path = Path(name.rpartition(":")[0] if ".py:" in name else name).expanduser()
+    if not path.is_file():
+        raise UsageError(f"Drafter {name!r}: there is no file {path}. Check the path.")
+    return path
 
 
 def _run_file(path: Path) -> ModuleType:

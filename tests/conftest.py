@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -37,3 +38,11 @@ def _no_results_in_the_work_tree(tmp_path_factory: pytest.TempPathFactory) -> It
     os.chdir(tmp_path_factory.mktemp("cwd"))
     yield
     os.chdir(before)
+
+
+@pytest.fixture(scope="session")
+def tiny_target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a tiny random chat model."""
+    from tests.tiny import save_tiny_target
+
+    return save_tiny_target(tmp_path_factory.mktemp("tiny-target"))

@@ -35,6 +35,12 @@ _DEBUG = "hyflash_bench.debug"
 _TYPED = "hyflash_bench.typed"
 
 
+class _UsageFailure(click.ClickException):
+    """A message alone, without click's lines on usage: it says itself how to mend things."""
+
+    exit_code = 2
+
+
 class LazyGroup(click.Group):
     """A group that imports a command's module only when the command is asked for.
 
@@ -88,9 +94,8 @@ class LazyGroup(click.Group):
         except (HyFlashError, OSError) as error:
             if ctx.meta.get(_DEBUG):
                 click.echo(traceback.format_exc(), err=True)
-            failure = click.ClickException(str(error))
-            failure.exit_code = 2 if isinstance(error, UsageError) else 1
-            raise failure from None
+            kind = _UsageFailure if isinstance(error, UsageError) else click.ClickException
+            raise kind(str(error)) from None
 
 
 def command(name: str, *, examples: Sequence[str]) -> Callable[[Callable[..., Any]], click.Command]:
@@ -140,9 +145,9 @@ def debug_option() -> click.Option:
 
 def json_option(function: _F) -> _F:
     """Add ``--json`` as parameter ``as_json``."""
-    return click.option(
-        "--json", "as_json", is_flag=True, help="Print one JSON document instead of tables."
-    )(function)
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")(
+        function
+    )
 
 
 def typed(ctx: click.Context) -> tuple[str, ...]:

@@ -27,6 +27,8 @@ __all__ = ["command"]
 @click.pass_context
 def command(
     ctx: click.Context,
+    /,
+    *,
     drafter: str,
     target: str | None,
     suite: str,
@@ -34,36 +36,35 @@ def command(
     max_new_tokens: int,
     as_json: bool,
 ) -> None:
-    """Check that a drafter keeps the contract, on a short greedy run.
+    """Check that a drafter keeps the contract, alone and in a short greedy run.
 
-    Use it while writing a drafter: it must run, leave the output as it is, propose the same in
-    replay and live, repeat itself, and count its memory. Exit code: 0 all kept, 1 not.
+    Use it while writing a drafter: it must keep to its budget, forget when told, count its memory,
+    leave the output as it is, and propose the same in replay and live.
+    Exit code: 0 all kept, 1 not.
     """
     from hyflash_bench import console
-    from hyflash_bench.cli.contract import REFERENCE, judge
+    from hyflash_bench.cli.contract import REFERENCE, judge, keeps_contract
     from hyflash_bench.results import load_run
     from hyflash_bench.runner.run import run
     from hyflash_bench.spec.drafter import DrafterSpec
     from hyflash_bench.spec.run import RunSpec
 
-    label = DrafterSpec.from_text(drafter).label
+    wanted = DrafterSpec.from_text(drafter)
     request = {
         "suites": [suite],
-        "drafters": [drafter] if label == REFERENCE else [REFERENCE, drafter],
+        "drafters": [drafter] if wanted.label == REFERENCE else [REFERENCE, drafter],
         "limit": limit,
         "max_new_tokens": max_new_tokens,
         "temperature": 0.0,
-        "repeats": 2,
     }
-    if target is not None:
-        request["target"] = target
+    spec = RunSpec.parse(request if target is None else request | {"target": target}, "check")
+    found = list(keeps_contract(wanted, spec.target_spec))
     with TemporaryDirectory(prefix="hyflash-bench-check-") as folder:
-        path = Path(folder) / "run"
         with console.Progress() as progress:
-            outcome = run(RunSpec.parse(request, "check"), output_path=path, listener=progress)
+            outcome = run(spec, output_path=Path(folder) / "run", listener=progress)
         if outcome.interrupted:
             raise KeyboardInterrupt
-        found = judge(load_run(path), label)
+        found += judge(load_run(outcome.path), wanted.label)
     if as_json:
         console.write_json([asdict(check) for check in found])
     else:

@@ -38,12 +38,13 @@ def command(what: str, verbose: bool, as_json: bool) -> None:
 
 
 def _suites(verbose: bool) -> Rows:
-    from hyflash_bench.suites.catalog import list_suites
+    from hyflash_bench.suites.catalog import list_suites, load_suite
 
+    specs = [load_suite(name).spec for name in list_suites()]
     return [
-        {"name": suite.name, "title": suite.title, "tasks": [task.name for task in suite.tasks]}
-        | ({"description": suite.description, "licence": suite.licence} if verbose else {})
-        for suite in list_suites()
+        {"name": spec.name, "title": spec.title, "tasks": [task.name for task in spec.tasks]}
+        | ({"description": spec.description, "licence": spec.licence} if verbose else {})
+        for spec in specs
     ]
 
 

@@ -69,7 +69,7 @@ def _accelerator() -> Check:
         import pynvml
 
         pynvml.nvmlInit()
-    except Exception:  # NVML fails in its own ways: no driver, no library, no rights
+    except Exception:  # noqa: BLE001 - NVML fails in its own ways: no driver, no library, no rights
         return Check("accelerator", True, "no NVIDIA GPU seen; runs use the CPU")
     try:
         names = [
@@ -111,5 +111,3 @@ def _hub() -> Check:
 
 def _count_folders(folder: Path, pattern: str) -> int:
     return sum(1 for path in folder.glob(pattern) if path.is_dir())
-
-

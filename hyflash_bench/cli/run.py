@@ -133,9 +133,7 @@ __all__ = ["command"]
     shown="auto",
     help="Attention kernel; auto picks the fastest for each pass.",
 )
-@option(
-    "--num-threads", type=int, metavar="N", shown="as torch chooses", help="CPU threads."
-)
+@option("--num-threads", type=int, metavar="N", shown="as torch chooses", help="CPU threads.")
 @option(
     "--trust-remote-code/--no-trust-remote-code",
     default=None,
@@ -192,9 +190,7 @@ def _measure(spec: RunSpec, output_path: Path | None, fresh: bool, words: tuple[
     from hyflash_bench.runner.run import run
 
     with console.Progress() as progress:
-        outcome = run(
-            spec, output_path=output_path, fresh=fresh, listener=progress, command=words
-        )
+        outcome = run(spec, output_path=output_path, fresh=fresh, listener=progress, command=words)
     if not outcome.interrupted:
         _show_outcome(outcome.path)
     console.line(outcome.path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
 from hyflash_bench.cli.base import command as declare
@@ -14,19 +16,18 @@ __all__ = ["command"]
 @click.argument("suite")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, suite: str, as_json: bool) -> None:
+def command(ctx: click.Context, /, suite: str, as_json: bool) -> None:
     """Check a suite: its schema, its texts and their hashes.
 
-    Use it after writing or changing a suite, before a long run. Exit code: 0 valid, 1 not.
+    Use it after writing or changing a suite, before a long run; texts that are not there yet are
+    fetched. Exit code: 0 valid, 1 not.
     """
     from hyflash_bench import console
-    from hyflash_bench.suites.catalog import load_suite, validate_suite
+    from hyflash_bench.suites.validation import validate_suite
 
-    problems = validate_suite(load_suite(suite))
+    findings = [asdict(finding) for finding in validate_suite(suite, progress=console.note)]
     if as_json:
-        console.write_json({"suite": suite, "problems": problems})
+        console.write_json(findings)
     else:
-        for problem in problems:
-            console.line(problem)
-        console.note(f"Suite {suite}: {len(problems) or 'no'} problems.")
-    ctx.exit(1 if problems else 0)
+        console.table(findings, f"Findings in suite {suite}")
+    ctx.exit(1 if any(finding["level"] == "error" for finding in findings) else 0)

@@ -41,6 +41,7 @@ class SuffixAutomaton:
         self._longest = array("i")  # tokens in the longest substring of the state
         self._link = array("i")  # state of the longest suffix that ends in more places
         self._count = array("i")  # places where the state's substrings end
+        self._followed = array("i")  # the same without the end of the text
         self._best_token = array("i")  # most frequent continuation, the latest among equals
         self._best_count = array("i")
         # Most states have one continuation, which stands in these two arrays; the few with
@@ -66,6 +67,7 @@ class SuffixAutomaton:
             self._longest,
             self._link,
             self._count,
+            self._followed,
             self._best_token,
             self._best_count,
             self._only_token,
@@ -95,9 +97,9 @@ class SuffixAutomaton:
             match = self._shortened(match)
         return match
 
-    def count(self, match: Match) -> int:
-        """How often the substring occurs."""
-        return self._count[match.state]
+    def num_followed(self, match: Match) -> int:
+        """How often the substring occurs with something after it."""
+        return self._followed[match.state]
 
     def best_continuation(self, match: Match) -> tuple[int, int] | None:
         """The most frequent next token and its count; of equals, the latest seen."""
@@ -129,8 +131,14 @@ class SuffixAutomaton:
     def _split(self, state: int, token: int, crowded: int) -> int:
         """Give the substrings of ``crowded`` that also end here a state of their own."""
         clone = self._new_state(self._longest[state] + 1)
-        for name in (self._link, self._count, self._best_token, self._best_count):
-            name[clone] = name[crowded]
+        for values in (
+            self._link,
+            self._count,
+            self._followed,
+            self._best_token,
+            self._best_count,
+        ):
+            values[clone] = values[crowded]
         for label, following in self._edges(crowded):
             self._connect(clone, label, following)
         while state != NONE and self._next(state, token) == crowded:
@@ -153,6 +161,7 @@ class SuffixAutomaton:
             if count[following] >= best_count[state]:
                 best_count[state] = count[following]
                 self._best_token[state] = token
+            self._followed[state] += 1
             state = self._link[state]
         self._tail = self._step(tail, token)
 
@@ -185,7 +194,7 @@ class SuffixAutomaton:
         self._longest.append(longest)
         for values in (self._link, self._best_token, self._only_token, self._only_next):
             values.append(NONE)
-        for values in (self._count, self._best_count):
+        for values in (self._count, self._followed, self._best_count):
             values.append(0)
         return len(self._link) - 1
 

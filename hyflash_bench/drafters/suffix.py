@@ -2,8 +2,8 @@
 
 After Oliaro et al., "SuffixDecoding" (2411.04975). Only the conversation's own text is looked
 at: a tree over earlier conversations would make a result depend on the order of the prompts.
-Differs from the paper's code in that the context grows with the draft and backs off to a shorter
-one where the text ends.
+Differs from the paper's code in that the context grows with the draft, that it backs off to a
+shorter one where the text ends, and that the end of the text does not count as an occurrence.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Suffix(Drafter):
             if best is None:
                 break
             token, count = best
-            probability = probability * count / self._automaton.count(match)
+            probability = probability * count / self._automaton.num_followed(match)
             if probability < self.options.min_token_prob:
                 break
             tokens.append(token)
@@ -124,7 +124,7 @@ class Suffix(Drafter):
         best = self._automaton.best_continuation(match)
         if match.length == 0 or best is None:
             return
-        total = self._automaton.count(match)
+        total = self._automaton.num_followed(match)
         # The latest of the most frequent ones first, as in a chain.
         continuations = sorted(
             self._automaton.continuations(match),

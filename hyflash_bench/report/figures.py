@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,7 @@ def _lines(frame: pd.DataFrame, x: str, y: str) -> go.Figure:
     """A line with markers per drafter; intervals as bands behind them."""
     figure = go.Figure(layout={"template": TEMPLATE})
     looks = styles(frame["drafter"])
-    groups = list(_groups(frame.sort_values(["drafter", x])))
+    groups = list(_groups(frame.dropna(subset=[x, y]).sort_values(["drafter", x])))
     for drafter, part in groups:
         figure.add_traces(_band(part, x, y, looks[drafter], drafter))
     for drafter, part in groups:
@@ -92,8 +93,8 @@ def _band(part: pd.DataFrame, x: str, y: str, look: Style, drafter: str) -> list
         return []
     return [
         go.Scatter(
-            x=[*known[x], *reversed(known[x].tolist())],
-            y=[*known[y + HIGH], *reversed(known[y + LOW].tolist())],
+            x=known[x].tolist() + known[x].tolist()[::-1],
+            y=known[y + HIGH].tolist() + known[y + LOW].tolist()[::-1],
             fill="toself",
             fillcolor=look.band,
             line={"width": 0},
@@ -107,7 +108,7 @@ def _band(part: pd.DataFrame, x: str, y: str, look: Style, drafter: str) -> list
 def _bars(frame: pd.DataFrame, value: str, title: str) -> go.Figure:
     figure = go.Figure(layout={"template": TEMPLATE, "showlegend": False})
     looks = styles(frame["drafter"])
-    for row in frame.sort_values(value).to_dict("records"):
+    for row in frame.dropna(subset=[value]).sort_values(value).to_dict("records"):
         figure.add_bar(
             x=[row[value]],
             y=[_plain(row["drafter"])],
@@ -123,7 +124,7 @@ def _bars(frame: pd.DataFrame, value: str, title: str) -> go.Figure:
 
 def _error(row: Mapping[Any, Any], value: str) -> dict[str, Any] | None:
     low, high = row.get(value + LOW), row.get(value + HIGH)
-    if low is None or high is None or low != low or high != high:
+    if low is None or high is None or math.isnan(low) or math.isnan(high):
         return None
     ends = {"array": [high - row[value]], "arrayminus": [row[value] - low]}
     return {"type": "data", "symmetric": False, "color": "#7f7f7f", **ends}

@@ -63,8 +63,7 @@ def table_of(
     return Table(
         caption=caption,
         headings=tuple(
-            Heading(heading(name), (meanings or {}).get(name, ""), _is_number(frame[name]))
-            for name in shown
+            Heading(heading(name), (meanings or {}).get(name, ""), _is_number(frame[name])) for name in shown
         ),
         rows=tuple(
             tuple(Cell(cell_text(name, row[name]), _interval(name, row)) for name in shown)

@@ -12,7 +12,7 @@ from hyflash_bench.spec.units import format_bytes
 
 __all__ = ["NOT_MEASURED", "cell_text", "duration_text", "heading", "without_paths"]
 
-NOT_MEASURED = "–"
+NOT_MEASURED = "\u2013"
 
 _ABSOLUTE_PATH = re.compile(
     r"""(?<![\w.:/\\~-])(?:~|/|[A-Za-z]:[\\/]|\\\\)[^\s'"<>|,;()\[\]{}]*[\\/](?=[^\s'"<>|,;()\[\]{}]*)"""
@@ -32,13 +32,7 @@ def cell_text(column: str, value: Any) -> str:
         return ", ".join(f"{key}={cell_text(str(key), item)}" for key, item in value.items())
     if isinstance(value, Sequence):
         return ", ".join(cell_text(column, item) for item in value)
-    if _is_missing(value):
-        return NOT_MEASURED
-    if isinstance(value, bool) or type(value).__name__ == "bool":
-        return "yes" if value else "no"
-    if not isinstance(value, Real):
-        return str(value)
-    return _number_text(column, float(value), whole=isinstance(value, Integral))
+    return _scalar_text(column, value)
 
 
 def duration_text(seconds: float | None) -> str:
@@ -70,6 +64,16 @@ def _is_missing(value: Any) -> bool:
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, Real) and math.isnan(float(value))
+
+
+def _scalar_text(column: str, value: Any) -> str:
+    if _is_missing(value):
+        return NOT_MEASURED
+    if type(value).__name__ in ("bool", "bool_"):  # numpy's own is no subclass of Python's
+        return "yes" if value else "no"
+    if not isinstance(value, Real):
+        return str(value)
+    return _number_text(column, float(value), whole=isinstance(value, Integral))
 
 
 def _number_text(column: str, value: float, *, whole: bool) -> str:

@@ -25,7 +25,7 @@ def replacing(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         _sync(temporary)
-        os.replace(temporary, path)
+        temporary.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
         raise write_error(path, error) from error

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMATS", "export_run", "export_table"]
 
-NOT_MEASURED = "–"
+NOT_MEASURED = "\N{EN DASH}"
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -44,20 +44,20 @@ def export_table(frame: pd.DataFrame, path: Path | str) -> Path:
 
 
 def export_run(
-    run: Run, folder: Path | str, format: str = "csv", tables: Iterable[str] = tuple(TABLES)
+    run: Run, folder: Path | str, file_format: str = "csv", tables: Iterable[str] = tuple(TABLES)
 ) -> list[Path]:
     """Write tables of a run as ``<folder>/<table>.<format>``.
 
     Args:
         run: The run.
         folder: Where to; made if needed.
-        format: csv, parquet, md or tex.
+        file_format: csv, parquet, md or tex.
         tables: Which ones; all by default.
 
     Raises:
         UnknownName: No such format or table.
     """
-    return [export_table(run.table(name), Path(folder) / f"{name}.{format}") for name in tables]
+    return [export_table(run.table(name), Path(folder) / f"{name}.{file_format}") for name in tables]
 
 
 def _write_csv(frame: pd.DataFrame, path: Path) -> None:
@@ -119,7 +119,7 @@ def _markdown_cell(value: object) -> str:
 def _plain(value: object) -> str:
     import pandas as pd
 
-    if pd.api.types.is_scalar(value) and pd.isna(value):
+    if value is None or value is pd.NA or value != value:  # noqa: PLR0124 - only NaN differs from itself
         return NOT_MEASURED
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 

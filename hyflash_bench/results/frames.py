@@ -18,7 +18,7 @@ from hyflash_bench.results.records import (
     TurnRecord,
 )
 from hyflash_bench.results.schema import CONTEXT, IDENTITY, TABLES, conform
-from hyflash_bench.results.status import NUMBER_STATUSES, SEVERITY, CellState, cell_states
+from hyflash_bench.results.status import NUMBER_STATUSES, SEVERITY, CellState, cell_states, judged
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,11 +33,22 @@ _STEP_COLUMNS = tuple(StepColumns.model_fields)
 
 @dataclass(frozen=True)
 class RunRecords:
-    """Everything a run folder says."""
+    """Everything a run folder says.
+
+    Attributes:
+        manifest: Identity of the run and of its cells.
+        traces: By trace id.
+        stored: Conversations as written, by cell and item.
+    """
 
     manifest: Manifest
     traces: Mapping[str, TraceRecord]
-    conversations: Mapping[tuple[str, str], ConversationRecord]
+    stored: Mapping[tuple[str, str], ConversationRecord]
+
+    @cached_property
+    def conversations(self) -> dict[tuple[str, str], ConversationRecord]:
+        """Conversations as judged over the whole run."""
+        return judged(self.manifest, self.stored)
 
     @cached_property
     def cells(self) -> dict[str, CellRecord]:

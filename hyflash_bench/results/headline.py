@@ -16,7 +16,7 @@ def cell_numbers(turns: Sequence[Row]) -> Row:
     timed = [turn for turn in turns if turn["mode"] == "live" and turn["decode_s"]]
     sizes = [turn["drafter_bytes"] for turn in turns if turn["drafter_bytes"] is not None]
     return {
-        "num_steps": _total(scored, "num_uncut_steps") if scored else None,
+        "num_steps": sum(turn["num_uncut_steps"] for turn in scored) if scored else None,
         "acceptance_length": _ratio(scored, "num_uncut_committed", "num_uncut_steps"),
         "acceptance_rate": _ratio(scored, "num_uncut_accepted", "num_uncut_drafted"),
         "decode_tok_per_s": _ratio(timed, "num_committed", "decode_s"),
@@ -30,4 +30,4 @@ def _ratio(turns: Sequence[Row], above: str, below: str) -> float | None:
 
 
 def _total(turns: Sequence[Row], name: str) -> float:
-    return sum(turn[name] for turn in turns)
+    return float(sum(turn[name] for turn in turns))

@@ -1,5 +1,7 @@
 """File names of a run folder, in one place.
 
+A run folder::
+
 results/<run_id>/
   manifest.json          what was asked for, where it ran, which cells
   traces.jsonl           what the target says, a line a conversation

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hyflash_bench.errors import DataError
 from hyflash_bench.results.records import CellRecord, ConversationRecord, Manifest, Status
 
-__all__ = ["NUMBER_STATUSES", "SEVERITY", "CellState", "cell_states", "worst"]
+__all__ = ["NUMBER_STATUSES", "SEVERITY", "CellState", "cell_states", "judged", "worst"]
+
+Pair = tuple[str, str]  # cell_id, item_id
 
 SEVERITY: tuple[Status, ...] = (
     "ok",
@@ -50,59 +52,74 @@ def worst(statuses: Iterable[Status]) -> Status:
     return max(statuses, key=SEVERITY.index, default="ok")
 
 
-def cell_states(manifest: Manifest, conversations: Iterable[ConversationRecord]) -> dict[str, CellState]:
-    """State of every cell of a run.
+def judged(
+    manifest: Manifest, conversations: Mapping[Pair, ConversationRecord]
+) -> dict[Pair, ConversationRecord]:
+    """The conversations of a run, those of silent drafters turned into errors.
 
-    A drafter that proposed nothing in the whole run has not been measured: its finished cells are
-    errors, since plain decoding under its name would look like a result of exactly 1.0.
+    A drafter that proposed nothing in the whole run has not been measured: plain decoding under its
+    name would look like a result of exactly 1.0.
 
     Raises:
         DataError: A conversation belongs to no cell of the manifest.
     """
-    by_cell: dict[str, list[ConversationRecord]] = {cell.cell_id: [] for cell in manifest.cells}
-    for conversation in conversations:
-        if conversation.cell_id not in by_cell:
+    drafters = {cell.cell_id: cell.drafter for cell in manifest.cells if not cell.is_reference}
+    known = {cell.cell_id for cell in manifest.cells}
+    for conversation in conversations.values():
+        if conversation.cell_id not in known:
             raise DataError(
                 f"Run {manifest.run_id}: conversation {conversation.item_id} belongs to cell "
                 f"{conversation.cell_id}, which the manifest does not know. Restore manifest.json."
             )
-        by_cell[conversation.cell_id].append(conversation)
-    silent = _silent_drafters(manifest.cells, by_cell)
+    silence = _silence(drafters, conversations.values())
     return {
-        cell.cell_id: _state(cell, by_cell[cell.cell_id], silent.get(cell.drafter)) for cell in manifest.cells
+        pair: conversation.model_copy(update={"status": "error", "message": message})
+        if conversation.status == "ok" and (message := silence.get(drafters.get(pair[0], "")))
+        else conversation
+        for pair, conversation in conversations.items()
     }
 
 
-def _state(cell: CellRecord, done: list[ConversationRecord], silence: str | None) -> CellState:
+def cell_states(
+    manifest: Manifest, conversations: Iterable[ConversationRecord]
+) -> dict[str, CellState]:
+    """State of every cell of a run, from its judged conversations."""
+    by_cell: dict[str, list[ConversationRecord]] = {cell.cell_id: [] for cell in manifest.cells}
+    for conversation in conversations:
+        by_cell[conversation.cell_id].append(conversation)
+    return {cell.cell_id: _state(cell, by_cell[cell.cell_id]) for cell in manifest.cells}
+
+
+def _state(cell: CellRecord, done: list[ConversationRecord]) -> CellState:
     counts = Counter(conversation.status for conversation in done)
     pending = max(0, cell.num_conversations - len(done))
-    status = worst(counts)
+    status = worst([*counts, "interrupted"] if pending else counts)
     message = next((c.message for c in done if c.status == status != "ok"), None)
-    if status in NUMBER_STATUSES and silence and counts["ok"]:
-        return CellState("error", silence, counts, pending)
-    if pending and status in NUMBER_STATUSES:
-        status = "interrupted"
-        message = message or f"{pending} of {cell.num_conversations} conversations not run yet"
+    if message is None and status == "interrupted":
+        message = f"{pending} of {cell.num_conversations} conversations not run yet"
     return CellState(status, message, counts, pending)
 
 
-def _silent_drafters(
-    cells: Iterable[CellRecord], by_cell: Mapping[str, list[ConversationRecord]]
+def _silence(
+    drafters: Mapping[str, str], conversations: Iterable[ConversationRecord]
 ) -> dict[str, str]:
-    """Drafters that finished conversations without one proposal, with what to say about it."""
-    conversations: dict[str, list[ConversationRecord]] = defaultdict(list)
-    for cell in cells:
-        if not cell.is_reference:
-            finished = [c for c in by_cell[cell.cell_id] if c.status in ("ok", "mismatch")]
-            conversations[cell.drafter] += finished
-    messages = {}
-    for drafter, finished in conversations.items():
-        steps = [turn.steps for conversation in finished for turn in conversation.turns]
-        if finished and not any(any(columns.drafted) for columns in steps):
-            num_steps = sum(len(columns.drafted) for columns in steps)
-            messages[drafter] = (
-                f"proposed no token in {num_steps} steps; this is plain decoding, not a measurement"
-                if num_steps
-                else "was never asked for a draft: every reply ended with its first token"
-            )
-    return messages
+    """Drafters that finished conversations without one proposal, with what to say about it.
+
+    Args:
+        drafters: Drafter of each cell that is not a reference.
+        conversations: All of the run.
+    """
+    num_steps: Counter[str] = Counter()
+    num_drafted: Counter[str] = Counter()
+    finished = [c for c in conversations if c.status in ("ok", "mismatch") and c.cell_id in drafters]
+    for conversation in finished:
+        drafter = drafters[conversation.cell_id]
+        num_steps[drafter] += sum(len(turn.steps.drafted) for turn in conversation.turns)
+        num_drafted[drafter] += sum(sum(turn.steps.drafted) for turn in conversation.turns)
+    return {
+        drafter: f"proposed no token in {num_steps[drafter]} steps; this is plain decoding, not a measurement"
+        if num_steps[drafter]
+        else "was never asked for a draft: every reply ended with its first token"
+        for drafter in num_steps
+        if not num_drafted[drafter]
+    }

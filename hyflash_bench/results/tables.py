@@ -48,7 +48,7 @@ def read_table(name: str, layout: Layout) -> pd.DataFrame:
     import pandas as pd
 
     frame = pd.read_parquet(layout.table(name))
-    return conform(name, {column: frame[column] for column in frame})
+    return conform(name, {str(column): frame[column] for column in frame})
 
 
 def are_fresh(layout: Layout) -> bool:

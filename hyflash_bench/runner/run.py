@@ -11,7 +11,9 @@ from pathlib import Path
 
 import hyflash_bench
 from hyflash_bench.errors import UsageError
+from hyflash_bench.registry import require_drafter
 from hyflash_bench.results.layout import RESULTS_FOLDER
+from hyflash_bench.results.reader import load_run
 from hyflash_bench.results.records import ConversationRecord, Manifest, Status
 from hyflash_bench.results.writer import RunWriter
 from hyflash_bench.runner.environment import environment, git_state
@@ -43,21 +45,24 @@ class Outcome:
 
     Attributes:
         path: The run folder.
-        num_conversations: By status, of the work done now (cells count singly).
+        num_cells: Cells of the request by status; of capped cells those out of memory stand apart
+            under ``capped``, since not fitting is what a cap is there to find out.
         interrupted: Ctrl-C ended it; the same command goes on.
     """
 
     path: Path
-    num_conversations: dict[Status, int] = field(default_factory=dict)
+    num_cells: dict[str, int] = field(default_factory=dict)
     interrupted: bool = False
 
     @property
     def exit_code(self) -> int:
-        """0 all ok, 1 some cells failed, 130 interrupted."""
+        """0 all measured, 1 some cells failed, 130 interrupted.
+
+        A drafter that cannot run a cell and a cap that is too small are results, not failures.
+        """
         if self.interrupted:
             return 130
-        failed = sum(n for status, n in self.num_conversations.items() if status != "ok")
-        return 1 if failed else 0
+        return int(any(status not in ("ok", "incompatible", "capped") for status in self.num_cells))
 
 
 def run(
@@ -81,18 +86,22 @@ def run(
         HyFlashError: The request cannot be met; nothing that was measured before is lost.
     """
     tell = listener or _ignore
-    suites = _prepared_suites(spec, tell)
+    suites = _checked_suites(spec)
     folder = output_path or RESULTS_FOLDER / _run_name(spec)
     with RunWriter(folder, fresh=fresh) as writer:
         supervisor = Supervisor(_job(spec, suites), spec.timeout_s, tell)
         outcome = Outcome(folder)
+        plan: Plan | None = None
         try:
             ready = supervisor.start()
             drafters = {facts.label: facts for facts in ready.drafters}
             plan = make_plan(spec, suites, ready.info, drafters)
             _require_work(plan)
             manifest = writer.write_manifest(_manifest(spec, plan, suites, folder, command))
-            _work_off(plan, writer, supervisor, drafters, outcome, tell)
+            left = plan.remaining(writer.finished(), writer.traces())
+            _fetch_texts(left, suites, tell)
+            tell(Planned(len(plan.works), len(plan.works) - len(left)))
+            _work_off(left, len(plan.works), writer, supervisor, drafters, tell)
             finished_at = datetime.now(UTC).isoformat(timespec="seconds")
             writer.write_manifest(manifest.model_copy(update={"finished_at": finished_at}))
         except KeyboardInterrupt:
@@ -102,6 +111,7 @@ def run(
             supervisor.stop()
             if writer.layout.is_run:
                 writer.write_tables()
+        outcome.num_cells = _cells_by_status(folder, plan)
     return outcome
 
 
@@ -114,7 +124,7 @@ def preview(
         HyFlashError: The request cannot be met.
     """
     tell = listener or _ignore
-    suites = _prepared_suites(spec, tell)
+    suites = _checked_suites(spec)
     supervisor = Supervisor(_job(spec, suites), spec.timeout_s, tell)
     try:
         ready = supervisor.start()
@@ -126,29 +136,24 @@ def preview(
 
 
 def _work_off(
-    plan: Plan,
+    left: Sequence[Work],
+    num_work: int,
     writer: RunWriter,
     supervisor: Supervisor,
     drafters: Mapping[str, DrafterFacts],
-    outcome: Outcome,
     tell: Listener,
 ) -> None:
-    left = plan.remaining(writer.finished(), writer.traces())
-    done = len(plan.works) - len(left)
-    tell(Planned(len(plan.works), done))
+    done = num_work - len(left)
     total = sum(estimated_s(work) for work in left)
     spent_estimate, started = 0.0, time.monotonic()
-    counts: Counter[Status] = Counter()
     for work in left:
         tell(WorkStarted(work.item_id, tuple(d.label for d in work.drafters)))
         for record in _one(work, writer, supervisor, drafters, tell):
             writer.append_conversation(record)
-            counts[record.status] += 1
         done += 1
         spent_estimate += estimated_s(work)
         pace = (time.monotonic() - started) / spent_estimate
-        tell(WorkFinished(work.item_id, done, len(plan.works), (total - spent_estimate) * pace))
-        outcome.num_conversations = dict(counts)
+        tell(WorkFinished(work.item_id, done, num_work, (total - spent_estimate) * pace))
 
 
 def _one(
@@ -201,6 +206,15 @@ class _Watch:
         self._tell(event)
 
 
+def _cells_by_status(folder: Path, plan: Plan | None) -> dict[str, int]:
+    if plan is None:
+        return {}
+    cells = load_run(folder).cells
+    cells = cells[cells["cell_id"].isin([cell.cell_id for cell in plan.cells])]
+    is_capped = (cells["status"] == "oom") & cells["memory_cap_bytes"].notna()
+    return dict(Counter(cells["status"].mask(is_capped, "capped")))
+
+
 def _failures(work: Work, label: str, status: Status, message: str) -> list[ConversationRecord]:
     """A failure as a row of every cell that it concerns."""
     return [
@@ -224,11 +238,22 @@ def _without(work: Work, labels: Iterable[str]) -> Work | None:
     return work.model_copy(update={"cells": cells}) if cells else None
 
 
-def _prepared_suites(spec: RunSpec, tell: Listener) -> list[Suite]:
+def _checked_suites(spec: RunSpec) -> list[Suite]:
+    """Suites of the request, once everything is checked that needs no target."""
+    for drafter in spec.drafters:
+        require_drafter(drafter)
     suites = [load_suite(name) for name in spec.suites]
     for suite in suites:
-        suite.prepare(lambda message: tell(Log(message)))
+        suite.items(contexts=spec.contexts, kinds=spec.kinds, limit=spec.limit)
     return suites
+
+
+def _fetch_texts(works: Sequence[Work], suites: Sequence[Suite], tell: Listener) -> None:
+    """Fetch and verify the texts of what is left to do, so that the worker needs no network."""
+    for suite in suites:
+        wanted = {work.item_id for work in works if work.suite == suite.spec.name}
+        items = [item for item in suite.items() if item.item_id in wanted]
+        suite.prepare(lambda message: tell(Log(message)), items)
 
 
 def _job(spec: RunSpec, suites: Sequence[Suite]) -> Job:

@@ -1,45 +1,88 @@
-/* One decoder pass over a few rows in fp32, at the speed of the memory bus.
+/* A decoder pass over a few rows in fp32, at the speed of the memory bus.
  *
- * A pass of 1 to 16 rows reads every weight once and does little arithmetic, yet the matrix
- * libraries read at half the bus for one row and cost twice as much for five. These kernels read a
- * weight once for up to MAX_TOKENS rows. Every sum runs over its terms in an order that does not
- * depend on how many rows share the pass, so a token verified in a draft gets, bit for bit, the
- * result that it gets alone.
+ * A pass of 1 to 16 rows reads every weight once and does little arithmetic. Matrix libraries read
+ * at half the bus for one row and cost twice as much for five, and an interpreter between two
+ * products finds its own code evicted from the caches by the weights. So the whole stack of layers
+ * runs in one call, and a weight is read once for up to MAX_TOKENS rows.
  *
- * Tensors are contiguous. T rows (tokens), K inputs, O outputs, D head size, C cache capacity.
+ * Every sum runs over its terms in an order that does not depend on how many rows share the pass,
+ * so a token verified in a chain gets, bit for bit, the result that it gets alone.
+ *
+ * Tensors are contiguous. T rows, W hidden size, H query heads, G key heads, D head size, R rotated
+ * part of it, F inner size of the MLP, C capacity of the cache; W, D, F are multiples of LANES.
  */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
 #define LANES 8
-#define MAX_TOKENS 6
+#define MAX_TOKENS 6     /* rows that share one read of a weight */
 #define KEYS 64          /* keys in one unit of attention work */
+#define QUERIES 3        /* queries that share one read of a key */
 #define PREFETCH 2304    /* floats ahead of the weight being read */
 
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef float half_vec __attribute__((vector_size(2 * LANES)));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
+typedef float half __attribute__((vector_size(2 * LANES), aligned(4), may_alias));
+typedef int32_t ihalf __attribute__((vector_size(2 * LANES)));
+
+typedef struct {
+    const float *weight, *bias; /* [out, in], [out] or null */
+} Matrix;
+
+typedef struct {
+    const float *input_norm, *query_norm, *key_norm, *attention_norm, *mlp_norm, *down_norm;
+    Matrix qkv, output, gate_up, down;
+    int64_t table, window; /* which of a pass's rotary tables and visibilities */
+} Layer;
+
+typedef struct {
+    int64_t layers, W, H, G, D, F, is_gelu;
+    float eps, scale, softcap; /* softcap 0 is none */
+} Model;
+
+typedef struct {
+    int64_t T, R, C, start;
+    float *cache;                   /* [layers, 2, G, C, D] */
+    const float *const *cosine;     /* per table [T, R] */
+    const float *const *sine;
+    const int64_t *const *first;    /* per window [T], the first slot that a row sees */
+    const uint8_t *const *within;   /* per window [T, T], whether row t sees slot start + s */
+    float *const *taps;             /* per layer [T, W] or null */
+    float *x;                       /* [T, W], in and out */
+    float *scratch;                 /* see scratch_floats */
+} Pass;
 
 static inline vec load(const float *p) { return *(const vec *)p; }
 static inline void store(float *p, vec v) { *(vec *)p = v; }
 static inline vec fill(float x) { return x - (vec){0}; }
-
-static inline float total(vec v) {
-    union { vec whole; half_vec half[2]; } u = {v};
-    half_vec s = u.half[0] + u.half[1];
-    return (s[0] + s[2]) + (s[1] + s[3]);
-}
-
 static inline vec pick(ivec mask, vec a, vec b) {
     return (vec)((mask & (ivec)a) | (~mask & (ivec)b));
 }
 
-static inline vec vexp(vec x) {
+static inline half fold(vec v) {
+    union { vec whole; half part[2]; } u = {v};
+    return u.part[0] + u.part[1];
+}
+
+static inline float total(vec v) {
+    half s = fold(v);
+    return (s[0] + s[2]) + (s[1] + s[3]);
+}
+
+/* The totals of four vectors, added up in the same order as by total. */
+static inline half totals(vec a, vec b, vec c, vec d) {
+    half p = fold(a), q = fold(b), r = fold(c), s = fold(d);
+    half e = __builtin_shuffle(p, q, (ihalf){0, 4, 1, 5}) + __builtin_shuffle(p, q, (ihalf){2, 6, 3, 7});
+    half f = __builtin_shuffle(r, s, (ihalf){0, 4, 1, 5}) + __builtin_shuffle(r, s, (ihalf){2, 6, 3, 7});
+    return __builtin_shuffle(e, f, (ihalf){0, 1, 4, 5}) + __builtin_shuffle(e, f, (ihalf){2, 3, 6, 7});
+}
+
+static inline vec exponential(vec x) {
     const vec top = fill(88.0f), low = fill(-87.0f), magic = fill(12582912.0f);
     x = pick(x > top, top, x);
     x = pick(x < low, low, x);
-    vec n = x * 1.44269504088896341f + magic - magic;
+    vec n = (x * 1.44269504088896341f + magic) - magic;
     vec r = x - n * 0.693359375f + n * 2.12194440e-4f;
     vec p = fill(1.9875691500e-4f);
     p = p * r + 1.3981999507e-3f;
@@ -48,95 +91,78 @@ static inline vec vexp(vec x) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
-    ivec bits = (__builtin_convertvector(n, ivec) + 127) << 23;
-    return p * (vec)bits;
+    return p * (vec)((__builtin_convertvector(n, ivec) + 127) << 23);
 }
 
-static inline float dot_tail(const float *a, const float *b, int64_t from, int64_t n) {
-    float s = 0;
-    for (int64_t k = from; k < n; k++) s += a[k] * b[k];
-    return s;
-}
-
-static float dot(const float *a, const float *b, int64_t n) {
+static inline float dot(const float *a, const float *b, int64_t n) {
     vec s = {0};
-    int64_t k = 0;
-    for (; k + LANES <= n; k += LANES) s += load(a + k) * load(b + k);
-    return total(s) + dot_tail(a, b, k, n);
+    for (int64_t k = 0; k < n; k += LANES) s += load(a + k) * load(b + k);
+    return total(s);
 }
 
-/* y[t * stride + r] = x[t] . w[r] for 2 weight rows and N tokens. */
+/* y[t, r] = x[t] . w[r] for two weight rows and N tokens. */
 #define PAIR(N)                                                                                  \
-    static inline void pair_##N(const float *w, const float *x, float *y, int64_t K,             \
-                                int64_t stride) {                                                \
-        vec a[2][N];                                                                             \
-        memset(a, 0, sizeof a);                                                                  \
-        int64_t k = 0;                                                                           \
-        for (; k + LANES <= K; k += LANES) {                                                     \
-            vec w0 = load(w + k), w1 = load(w + K + k);                                          \
+    static void pair_##N(const float *w, const float *x, float (*y)[2], int64_t K) {             \
+        vec a[N] = {0}, b[N] = {0};                                                              \
+        for (int64_t k = 0; k < K; k += LANES) {                                                 \
+            vec v = load(w + k), u = load(w + K + k);                                            \
             __builtin_prefetch(w + k + PREFETCH);                                                \
             __builtin_prefetch(w + K + k + PREFETCH);                                            \
             for (int t = 0; t < N; t++) {                                                        \
-                vec b = load(x + t * K + k);                                                     \
-                a[0][t] += w0 * b;                                                               \
-                a[1][t] += w1 * b;                                                               \
+                vec z = load(x + t * K + k);                                                     \
+                a[t] += v * z, b[t] += u * z;                                                    \
             }                                                                                    \
         }                                                                                        \
-        for (int t = 0; t < N; t++) {                                                            \
-            y[t * stride] = total(a[0][t]) + dot_tail(w, x + t * K, k, K);                       \
-            y[t * stride + 1] = total(a[1][t]) + dot_tail(w + K, x + t * K, k, K);               \
-        }                                                                                        \
+        for (int t = 0; t < N; t++) y[t][0] = total(a[t]), y[t][1] = total(b[t]);                \
     }
 PAIR(1) PAIR(2) PAIR(3) PAIR(4) PAIR(5) PAIR(6)
 
-static void pair(const float *w, const float *x, float *y, int64_t T, int64_t K, int64_t stride) {
-    while (T > 0) {
-        int64_t passes = (T + MAX_TOKENS - 1) / MAX_TOKENS, n = (T + passes - 1) / passes;
-        switch (n) {
-        case 1: pair_1(w, x, y, K, stride); break;
-        case 2: pair_2(w, x, y, K, stride); break;
-        case 3: pair_3(w, x, y, K, stride); break;
-        case 4: pair_4(w, x, y, K, stride); break;
-        case 5: pair_5(w, x, y, K, stride); break;
-        default: pair_6(w, x, y, K, stride); break;
+typedef void (*pair_function)(const float *, const float *, float (*)[2], int64_t);
+static const pair_function PAIRS[] = {0, pair_1, pair_2, pair_3, pair_4, pair_5, pair_6};
+
+/* y[T, O] = x[T, K] @ weight^T + bias + add; add may be null or y itself. O is even. */
+static void multiply(const float *x, Matrix m, const float *add, float *y, int64_t T, int64_t K,
+                     int64_t O) {
+    int64_t blocks = (T + MAX_TOKENS - 1) / MAX_TOKENS;
+#pragma omp for schedule(static)
+    for (int64_t o = 0; o < O; o += 2)
+        for (int64_t i = 0; i < blocks; i++) {
+            float sum[MAX_TOKENS][2];
+            int64_t t0 = T * i / blocks, n = T * (i + 1) / blocks - t0;
+            PAIRS[n](m.weight + o * K, x + t0 * K, sum, K);
+            for (int64_t t = 0; t < n; t++)
+                for (int64_t r = 0; r < 2; r++) {
+                    int64_t at = (t0 + t) * O + o + r;
+                    float s = sum[t][r];
+                    if (m.bias) s += m.bias[o + r];
+                    y[at] = add ? add[at] + s : s;
+                }
         }
-        x += n * K, y += n * stride, T -= n;
-    }
 }
 
-/* y[T, O] = x[T, K] @ w[O, K]^T + bias[O]; O is even, bias may be null. */
-void linear(const float *x, const float *w, const float *bias, float *y, int64_t T, int64_t K,
-            int64_t O, int threads) {
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t o = 0; o < O; o += 2) {
-        pair(w + o * K, x, y + o, T, K, O);
-        if (bias)
-            for (int64_t t = 0; t < T; t++) y[t * O + o] += bias[o], y[t * O + o + 1] += bias[o + 1];
-    }
-}
-
-static void norm_row(const float *x, const float *w, float *y, int64_t n, float eps) {
+static void norm_row(const float *x, const float *w, const float *add, float *y, int64_t n,
+                     float eps) {
     float scale = 1.0f / sqrtf(dot(x, x, n) / (float)n + eps);
-    for (int64_t k = 0; k < n; k++) y[k] = x[k] * scale * w[k];
+    for (int64_t k = 0; k < n; k++) y[k] = x[k] * scale * w[k] + (add ? add[k] : 0.0f);
 }
 
-/* y[T, K] = x / rms(x) * w; y may be x. */
-void rms_norm(const float *x, const float *w, float *y, int64_t T, int64_t K, float eps) {
-    for (int64_t t = 0; t < T; t++) norm_row(x + t * K, w, y + t * K, K, eps);
+/* y[T, W] = x / rms(x) * w + add; add may be null or y itself. */
+static void normalise(const float *x, const float *w, const float *add, float *y, int64_t T,
+                      int64_t W, float eps) {
+#pragma omp for schedule(static)
+    for (int64_t t = 0; t < T; t++)
+        norm_row(x + t * W, w, add ? add + t * W : 0, y + t * W, W, eps);
 }
 
-/* y[T, F] = act(g[:, :F]) * g[:, F:]; kind 0 is SiLU, 1 is GELU by tanh. Both are x * sigmoid(u). */
-void gate(const float *g, float *y, int64_t T, int64_t F, int kind) {
-    for (int64_t t = 0; t < T; t++, g += 2 * F, y += F)
-        for (int64_t f = 0; f < F; f += LANES) {
-            float in[LANES] = {0}, up[LANES] = {0}, out[LANES];
-            int64_t n = F - f < LANES ? F - f : LANES;
-            memcpy(in, g + f, 4 * n), memcpy(up, g + F + f, 4 * n);
-            vec x = load(in), u = x;
-            if (kind) u = 1.5957691216f * (x + 0.044715f * x * x * x);
-            store(out, x / (1.0f + vexp(-u)) * load(up));
-            memcpy(y + f, out, 4 * n);
-        }
+/* y[T, F] = activation(g[:, :F]) * g[:, F:]. SiLU and GELU by tanh are both x * sigmoid(u). */
+static void activate(const float *g, float *y, int64_t T, int64_t F, int64_t is_gelu) {
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < T * F; i += LANES) {
+        const float *p = g + i / F * 2 * F + i % F;
+        vec x = load(p), u = x;
+        if (is_gelu) u = 1.5957691216f * (x + 0.044715f * x * x * x);
+        store(y + i, x / (1.0f + exponential(-u)) * load(p + F));
+    }
 }
 
 static void rotate(float *x, const float *cosine, const float *sine, int64_t n) {
@@ -148,118 +174,199 @@ static void rotate(float *x, const float *cosine, const float *sine, int64_t n) 
     }
 }
 
-/* Norms and rotates queries and keys of qkv[T, (H + 2 G) D] in place, then puts keys and values
- * into the cache [G, C, D] at slots start, start + 1, ... */
-void append(float *qkv, const float *q_norm, const float *k_norm, float eps, const float *cosine,
-            const float *sine, float *keys, float *values, int64_t T, int64_t H, int64_t G,
-            int64_t D, int64_t R, int64_t C, int64_t start) {
-    for (int64_t t = 0; t < T; t++, qkv += (H + 2 * G) * D, cosine += R, sine += R) {
-        for (int64_t h = 0; h < H + G; h++) {
-            float *x = qkv + h * D;
-            const float *w = h < H ? q_norm : k_norm;
-            if (w) norm_row(x, w, x, D, eps);
-            rotate(x, cosine, sine, R);
+/* Norms and rotates queries and keys; queries go to [G, T H / G, D], keys and values to the cache. */
+static void place(float *qkv, float *queries, float *keys, float *values, const Model *m,
+                  const Layer *l, const Pass *p) {
+    int64_t heads = m->H + 2 * m->G, group = m->H / m->G, D = m->D;
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < p->T * heads; i++) {
+        int64_t t = i / heads, h = i % heads;
+        float *x = qkv + i * D;
+        const float *norm = h < m->H ? l->query_norm : l->key_norm;
+        if (h < m->H + m->G) {
+            if (norm) norm_row(x, norm, 0, x, D, m->eps);
+            rotate(x, p->cosine[l->table] + t * p->R, p->sine[l->table] + t * p->R, p->R);
         }
-        for (int64_t g = 0; g < G; g++) {
-            int64_t slot = (g * C + start + t) * D;
-            memcpy(keys + slot, qkv + (H + g) * D, 4 * D);
-            memcpy(values + slot, qkv + (H + G + g) * D, 4 * D);
-        }
+        float *to;
+        if (h < m->H) to = queries + ((h / group * p->T + t) * group + h % group) * D;
+        else if (h < m->H + m->G) to = keys + ((h - m->H) * p->C + p->start + t) * D;
+        else to = values + ((h - m->H - m->G) * p->C + p->start + t) * D;
+        memcpy(to, x, 4 * D);
     }
 }
 
-/* Weighted sum of n values [n, D] into out[D]. */
-static void mix(const float *p, const float *v, float *out, int64_t n, int64_t D) {
-    int64_t d = 0;
-    for (; d + 4 * LANES <= D; d += 4 * LANES) {
-        vec a = {0}, b = {0}, c = {0}, e = {0};
-        for (int64_t j = 0; j < n; j++) {
-            const float *row = v + j * D + d;
-            a += p[j] * load(row), b += p[j] * load(row + LANES);
-            c += p[j] * load(row + 2 * LANES), e += p[j] * load(row + 3 * LANES);
-        }
-        store(out + d, a), store(out + d + LANES, b);
-        store(out + d + 2 * LANES, c), store(out + d + 3 * LANES, e);
+/* s[r, j] = q[r] . k[j] for N queries and 4 keys. */
+#define SCORE(N)                                                                                 \
+    static void score_##N(const float *k, const float *q, float *s, int64_t D) {                 \
+        vec a[N][4] = {0};                                                                       \
+        for (int64_t d = 0; d < D; d += LANES) {                                                 \
+            vec k0 = load(k + d), k1 = load(k + D + d), k2 = load(k + 2 * D + d),                \
+                k3 = load(k + 3 * D + d);                                                        \
+            for (int r = 0; r < N; r++) {                                                        \
+                vec z = load(q + r * D + d);                                                     \
+                a[r][0] += k0 * z, a[r][1] += k1 * z, a[r][2] += k2 * z, a[r][3] += k3 * z;      \
+            }                                                                                    \
+        }                                                                                        \
+        for (int r = 0; r < N; r++)                                                              \
+            *(half *)(s + r * KEYS) = totals(a[r][0], a[r][1], a[r][2], a[r][3]);                \
+    }                                                                                            \
+    /* out[r] = sum of p[r, j] v[j] over n values, for N queries. */                             \
+    static void mix_##N(const float *p, const float *v, float *out, int64_t n, int64_t D,        \
+                        int64_t stride) {                                                        \
+        int64_t d = 0;                                                                           \
+        for (; d + 4 * LANES <= D; d += 4 * LANES) {                                             \
+            vec a[N][4] = {0};                                                                   \
+            for (int64_t j = 0; j < n; j++) {                                                    \
+                const float *z = v + j * D + d;                                                  \
+                vec v0 = load(z), v1 = load(z + LANES), v2 = load(z + 2 * LANES),                \
+                    v3 = load(z + 3 * LANES);                                                    \
+                for (int r = 0; r < N; r++) {                                                    \
+                    vec w = fill(p[r * KEYS + j]);                                               \
+                    a[r][0] += w * v0, a[r][1] += w * v1, a[r][2] += w * v2, a[r][3] += w * v3;  \
+                }                                                                                \
+            }                                                                                    \
+            for (int r = 0; r < N; r++)                                                          \
+                for (int i = 0; i < 4; i++) store(out + r * stride + d + i * LANES, a[r][i]);    \
+        }                                                                                        \
+        for (; d < D; d += LANES)                                                                \
+            for (int r = 0; r < N; r++) {                                                        \
+                vec a = {0};                                                                     \
+                for (int64_t j = 0; j < n; j++) a += p[r * KEYS + j] * load(v + j * D + d);      \
+                store(out + r * stride + d, a);                                                  \
+            }                                                                                    \
     }
-    for (; d < D; d++) {
-        float s = 0;
-        for (int64_t j = 0; j < n; j++) s += p[j] * v[j * D + d];
-        out[d] = s;
-    }
-}
+SCORE(1) SCORE(2) SCORE(3)
 
-/* Softmax of one row over one unit of keys: s[KEYS] becomes exp(s - peak), 0 where unseen. */
+typedef void (*score_function)(const float *, const float *, float *, int64_t);
+typedef void (*mix_function)(const float *, const float *, float *, int64_t, int64_t, int64_t);
+static const score_function SCORES[] = {0, score_1, score_2, score_3};
+static const mix_function MIXES[] = {0, mix_1, mix_2, mix_3};
+
+/* Softmax of one query over one unit of keys: s becomes exp(s - peak), 0 where unseen.
+ * n keys, of which those from first on are seen, from start on only if within says so. */
 static void soften(float *s, int64_t n, int64_t first, const uint8_t *within, int64_t start,
-                   float scale, float softcap, float *peak, float *weight) {
-    float top = -INFINITY;
-    for (int64_t j = 0; j < n; j++) {
-        float x = s[j] * scale;
-        if (softcap > 0) x = tanhf(x / softcap) * softcap;
-        s[j] = j >= first && (j < start || within[j - start]) ? x : -INFINITY;
-        if (s[j] > top) top = s[j];
-    }
+                   const Model *m, float *peak, float *weight) {
+    for (int64_t j = 0; j < KEYS; j += LANES) store(s + j, load(s + j) * m->scale);
+    if (m->softcap > 0)
+        for (int64_t j = 0; j < n; j++) s[j] = tanhf(s[j] / m->softcap) * m->softcap;
+    for (int64_t j = 0; j < n && j < first; j++) s[j] = -INFINITY;
+    for (int64_t j = start > 0 ? start : 0; j < n; j++)
+        if (!within[j - start]) s[j] = -INFINITY;
     for (int64_t j = n; j < KEYS; j++) s[j] = -INFINITY;
-    *peak = top, *weight = 0;
-    if (top == -INFINITY) return;
+    vec top = load(s);
+    for (int64_t j = LANES; j < KEYS; j += LANES) top = pick(load(s + j) > top, load(s + j), top);
+    *peak = -INFINITY, *weight = 0;
+    for (int i = 0; i < LANES; i++)
+        if (top[i] > *peak) *peak = top[i];
+    if (*peak == -INFINITY) return;
+    vec sum = {0};
     for (int64_t j = 0; j < KEYS; j += LANES) {
-        vec x = load(s + j), e = pick(x == -INFINITY, fill(0), vexp(x - top));
+        vec x = load(s + j), e = pick(x == -INFINITY, fill(0), exponential(x - *peak));
         store(s + j, e);
-        *weight += total(e);
+        sum += e;
+    }
+    *weight = total(sum);
+}
+
+/* Attention of all rows: each unit of keys by itself, then the units put together.
+ * queries [G, T H / G, D]; out [T, H D]; partial [G units, T H / G, D + 2]: mix, peak, weight. */
+static void attend(const float *queries, const float *keys, const float *values, float *out,
+                   float *partial, const Model *m, const Layer *l, const Pass *p) {
+    const int64_t *first = p->first[l->window], D = m->D, wide = D + 2;
+    int64_t stop = p->start + p->T, group = m->H / m->G, rows = group * p->T, low = first[0];
+    for (int64_t t = 1; t < p->T; t++) low = first[t] < low ? first[t] : low;
+    int64_t unit0 = low / KEYS, units = (stop + KEYS - 1) / KEYS - unit0;
+#pragma omp for schedule(static)
+    for (int64_t item = 0; item < m->G * units; item++) {
+        int64_t g = item / units, at = (unit0 + item % units) * KEYS;
+        int64_t n = stop - at < KEYS ? stop - at : KEYS;
+        const float *k = keys + (g * p->C + at) * D, *v = values + (g * p->C + at) * D;
+        for (int64_t r = 0, N; r < rows; r += N) {
+            N = rows - r < QUERIES ? rows - r : QUERIES;
+            const float *q = queries + (g * rows + r) * D;
+            float s[QUERIES * KEYS], *to = partial + (item * rows + r) * wide;
+            for (int64_t j = 0; j + 4 <= n; j += 4) SCORES[N](k + j * D, q, s + j, D);
+            for (int64_t i = 0; i < N; i++) {
+                int64_t t = (r + i) / group;
+                for (int64_t j = n & ~3; j < n; j++)
+                    s[i * KEYS + j] = dot(q + i * D, k + j * D, D);
+                for (int64_t j = n; j < KEYS; j++) s[i * KEYS + j] = 0;
+                soften(s + i * KEYS, n, first[t] - at, p->within[l->window] + t * p->T,
+                       p->start - at, m, to + i * wide + D, to + i * wide + D + 1);
+                if (to[i * wide + D + 1] == 0)
+                    for (int64_t j = 0; j < n; j++) s[i * KEYS + j] = 0;
+            }
+            MIXES[N](s, v, to, n, D, wide);
+        }
+    }
+#pragma omp for schedule(static)
+    for (int64_t row = 0; row < p->T * m->H; row++) {
+        int64_t t = row / m->H, h = row % m->H, next = rows * wide;
+        float *y = out + row * D, peak = -INFINITY, weight = 0;
+        const float *from = partial + (h / group * units * rows + t * group + h % group) * wide;
+        for (int64_t u = 0; u < units; u++)
+            if (from[u * next + D] > peak) peak = from[u * next + D];
+        memset(y, 0, 4 * D);
+        for (int64_t u = 0; u < units; u++, from += next) {
+            if (from[D + 1] == 0) continue;
+            float c = expf(from[D] - peak);
+            weight += c * from[D + 1];
+            for (int64_t d = 0; d < D; d++) y[d] += c * from[d];
+        }
+        for (int64_t d = 0; d < D; d++) y[d] /= weight;
     }
 }
 
-/* Attention of T rows over the slots below start + T of one layer's cache [G, C, D].
- *
- * qkv      [T, (H + 2 G) D], queries rotated
- * first    [T], the first slot that a row sees
- * within   [T, T], whether row t sees the slot start + s
- * out      [T, H D]
- * scratch  [G units, T H / G, D + 2 + KEYS]: a unit's mix of values, its peak, weight and scores
- */
-void attend(const float *qkv, const float *keys, const float *values, const int64_t *first,
-            const uint8_t *within, float *out, float *scratch, int64_t T, int64_t H, int64_t G,
-            int64_t D, int64_t C, int64_t start, float scale, float softcap, int threads) {
-    int64_t stop = start + T, group = H / G, wide = D + 2 + KEYS, low = first[0];
-    for (int64_t t = 1; t < T; t++) low = first[t] < low ? first[t] : low;
-    int64_t unit0 = low / KEYS, units = (stop + KEYS - 1) / KEYS - unit0;
+int64_t scratch_floats(const Model *m, int64_t T, int64_t start) {
+    int64_t units = (start + T + KEYS - 1) / KEYS;
+    return T * (2 * m->W + (3 * m->H + 2 * m->G) * m->D + 3 * m->F) +
+           units * m->H * T * (m->D + 2);
+}
+
+/* All layers; x becomes the residual stream that leaves the last one. */
+void decode(const Model *m, const Layer *layers, const Pass *p, int threads) {
+    int64_t T = p->T, W = m->W, wide = (m->H + 2 * m->G) * m->D, side = m->G * p->C * m->D;
+    float *normed = p->scratch, *branch = normed + T * W, *qkv = branch + T * W;
+    float *queries = qkv + T * wide, *mixed = queries + T * m->H * m->D;
+    float *gates = mixed + T * m->H * m->D, *inner = gates + 2 * T * m->F;
+    float *partial = inner + T * m->F;
 #pragma omp parallel num_threads(threads)
-    {
-#pragma omp for schedule(static)
-        for (int64_t item = 0; item < G * units; item++) {
-            int64_t g = item / units, at = (unit0 + item % units) * KEYS;
-            int64_t n = stop - at < KEYS ? stop - at : KEYS;
-            const float *k = keys + (g * C + at) * D, *v = values + (g * C + at) * D;
-            for (int64_t t = 0; t < T; t++) {
-                float *rows = scratch + (item * T + t) * group * wide;
-                const float *q = qkv + (t * (H + 2 * G) + g * group) * D;
-                for (int64_t j = 0; j + 2 <= n; j += 2)
-                    pair(k + j * D, q, rows + D + 2 + j, group, D, wide);
-                for (int64_t h = 0; h < group; h++) {
-                    float *p = rows + h * wide, *s = p + D + 2;
-                    if (n % 2) s[n - 1] = dot(q + h * D, k + (n - 1) * D, D);
-                    soften(s, n, first[t] - at, within + t * T, start - at, scale, softcap, p + D,
-                           p + D + 1);
-                    if (p[D + 1] > 0) mix(s, v, p, n, D);
-                }
-            }
-        }
-#pragma omp for schedule(static)
-        for (int64_t row = 0; row < T * H; row++) {
-            int64_t t = row / H, h = row % H;
-            float *y = out + row * D, peak = -INFINITY, weight = 0;
-            const float *p = scratch + ((h / group * units * T + t) * group + h % group) * wide;
-            int64_t next = T * group * wide;
-            for (int64_t u = 0; u < units; u++)
-                if (p[u * next + D] > peak) peak = p[u * next + D];
-            memset(y, 0, 4 * D);
-            for (int64_t u = 0; u < units; u++) {
-                const float *m = p + u * next;
-                if (m[D + 1] == 0) continue;
-                float c = expf(m[D] - peak);
-                weight += c * m[D + 1];
-                for (int64_t d = 0; d < D; d++) y[d] += c * m[d];
-            }
-            for (int64_t d = 0; d < D; d++) y[d] /= weight;
+    for (int64_t i = 0; i < m->layers; i++) {
+        const Layer *l = layers + i;
+        float *keys = p->cache + 2 * i * side, *values = keys + side;
+        normalise(p->x, l->input_norm, 0, normed, T, W, m->eps);
+        multiply(normed, l->qkv, 0, qkv, T, W, wide);
+        place(qkv, queries, keys, values, m, l, p);
+        attend(queries, keys, values, mixed, partial, m, l, p);
+        if (l->attention_norm) {
+            multiply(mixed, l->output, 0, branch, T, m->H * m->D, W);
+            normalise(branch, l->attention_norm, p->x, p->x, T, W, m->eps);
+        } else
+            multiply(mixed, l->output, p->x, p->x, T, m->H * m->D, W);
+        normalise(p->x, l->mlp_norm, 0, normed, T, W, m->eps);
+        multiply(normed, l->gate_up, 0, gates, T, W, 2 * m->F);
+        activate(gates, inner, T, m->F, m->is_gelu);
+        if (l->down_norm) {
+            multiply(inner, l->down, 0, branch, T, m->F, W);
+            normalise(branch, l->down_norm, p->x, p->x, T, W, m->eps);
+        } else
+            multiply(inner, l->down, p->x, p->x, T, m->F, W);
+        if (p->taps[i]) {
+#pragma omp single
+            memcpy(p->taps[i], p->x, 4 * T * W);
         }
     }
+}
+
+/* y[T, O] = x[T, K] @ weight^T + bias. */
+void linear(const float *x, const float *weight, const float *bias, float *y, int64_t T,
+            int64_t K, int64_t O, int threads) {
+    Matrix m = {weight, bias};
+#pragma omp parallel num_threads(threads)
+    multiply(x, m, 0, y, T, K, O);
+}
+
+/* y[T, W] = x / rms(x) * w. */
+void rms_norm(const float *x, const float *w, float *y, int64_t T, int64_t W, float eps) {
+    for (int64_t t = 0; t < T; t++) norm_row(x + t * W, w, 0, y + t * W, W, eps);
 }

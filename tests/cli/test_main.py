@@ -70,7 +70,10 @@ def test_help_answers_in_under_a_third_of_a_second() -> None:
     for _ in range(5):
         start = time.perf_counter()
         subprocess.run(
-            [sys.executable, "-m", "hyflash_bench", "run", "--help"], capture_output=True, check=True, cwd=ROOT
+            [sys.executable, "-m", "hyflash_bench", "run", "--help"],
+            capture_output=True,
+            check=True,
+            cwd=ROOT,
         )
         seconds.append(time.perf_counter() - start)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from hyflash_bench.report.text import cell_text, duration_text, heading, without_paths
+from hyflash_bench.report.text import NOT_MEASURED, cell_text, duration_text, heading, without_paths
 
 
 @pytest.mark.parametrize(
@@ -22,29 +22,29 @@ from hyflash_bench.report.text import cell_text, duration_text, heading, without
         ("drafter", "hyflash", "hyflash"),
         ("tasks", ["a", "b"], "a, b"),
         ("num_conversations", {"ok": 3, "oom": 1}, "ok=3, oom=1"),
-        ("decode_s", float("nan"), "–"),
-        ("peak_bytes", pd.NA, "–"),
-        ("peak_bytes", None, "–"),
+        ("decode_s", float("nan"), NOT_MEASURED),
+        ("peak_bytes", pd.NA, NOT_MEASURED),
+        ("peak_bytes", None, NOT_MEASURED),
     ],
 )
 def test_a_value_reads_as_its_column_says(column: str, value: object, expected: str) -> None:
     """The unit comes from the column's name, and nothing measured is never zero."""
-    assert expected == cell_text(column, value)
+    assert cell_text(column, value) == expected
 
 
 @pytest.mark.parametrize(
-    ("seconds", "expected"), [(45, "45 s"), (600, "10 min"), (12_000, "3 h 20 min"), (None, "–")]
+    ("seconds", "expected"), [(45, "45 s"), (600, "10 min"), (12_000, "3 h 20 min"), (None, NOT_MEASURED)]
 )
 def test_durations_are_rounded_for_people(seconds: float | None, expected: str) -> None:
     """Seconds, then minutes, then hours."""
-    assert expected == duration_text(seconds)
+    assert duration_text(seconds) == expected
 
 
 def test_headings_name_the_unit() -> None:
     """A unit in a column's name becomes a unit in its heading."""
-    assert "decode tok/s" == heading("decode_tok_per_s")
-    assert "peak" == heading("peak_bytes")
-    assert "ttft (s)" == heading("ttft_s")
+    assert heading("decode_tok_per_s") == "decode tok/s"
+    assert heading("peak_bytes") == "peak"
+    assert heading("ttft_s") == "ttft (s)"
 
 
 @pytest.mark.parametrize(
@@ -62,4 +62,4 @@ def test_headings_name_the_unit() -> None:
 )
 def test_folders_of_absolute_paths_are_left_out(text: str, expected: str) -> None:
     """They name people and machines; relative paths and addresses do not."""
-    assert expected == without_paths(text)
+    assert without_paths(text) == expected

@@ -1,0 +1,177 @@
+"""Groups of conversations, what became of each, and their numbers with intervals.
+
+A group is named by columns. Its rows are found by a plain row number, since keys may be missing
+(no memory cap, no context rung) and missing keys still name a group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Literal
+
+from hyflash_bench.analysis.intervals import Interval, paired_ratio_interval, ratio_interval
+from hyflash_bench.analysis.metrics import CONVERSATION, Metric
+from hyflash_bench.errors import UnknownName
+from hyflash_bench.results.schema import TABLES
+from hyflash_bench.results.status import SEVERITY
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hyflash_bench.results.reader import Run
+
+__all__ = ["Degenerate", "Groups", "select_degenerate"]
+
+Degenerate = Literal["all", "exclude", "only"]
+
+ROW: Final = "_row"
+
+
+def select_degenerate(turns: pd.DataFrame, which: Degenerate = "all") -> pd.DataFrame:
+    """All turns, or those where the target does not repeat itself, or only those where it does.
+
+    Raises:
+        UnknownName: Another word.
+    """
+    if which not in ("all", "exclude", "only"):
+        raise UnknownName("choice of degenerate turns", which, ("all", "exclude", "only"))
+    if which == "all":
+        return turns
+    repeats = turns["degenerate"].astype("boolean").fillna(False).astype("bool")
+    return turns[repeats if which == "only" else ~repeats]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """A run cut into groups.
+
+    Attributes:
+        run: The run.
+        by: Columns of the turns table that name a group.
+        degenerate: Which turns count.
+    """
+
+    run: Run
+    by: Sequence[str]
+    degenerate: Degenerate = "all"
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """One row a group: ``by``, status, message, num_conversations (ok), num_planned.
+
+        The status is the worst of the group's conversations. A mismatch anywhere in a cell voids
+        the whole cell; a conversation not run yet leaves every group of its cell interrupted.
+        """
+        self._check_names()
+        table = self._keys()
+        rows = self._states().merge(table[[*self.by, ROW]], on=list(self.by)).groupby(ROW)
+        worst = rows["severity"].idxmax()
+        states = self._states().merge(table[[*self.by, ROW]], on=list(self.by))
+        table["status"] = states.loc[worst, "status"].to_numpy()
+        table["message"] = states.loc[worst, "message"].to_numpy()
+        table["num_conversations"] = rows["num_ok"].sum().to_numpy()
+        table["num_planned"] = rows["num_planned"].sum().to_numpy()
+        return table.drop(columns=ROW)
+
+    @cached_property
+    def turns(self) -> pd.DataFrame:
+        """Turns with the number of their group's row."""
+        turns = select_degenerate(self.run.turns, self.degenerate)
+        keys = self.table[list(self.by)].assign(**{ROW: range(len(self.table))})
+        return turns.merge(keys, on=list(self.by))
+
+    def values(self, metric: Metric) -> pd.Series[float]:
+        """A metric for every row of the table, NaN where the status does not allow it."""
+        values = metric.over(self.turns, [ROW]).reindex(range(len(self.table)))
+        return values.where(self.table["status"].isin(metric.gate)).astype("float64")
+
+    def intervals(self, metric: Metric) -> list[Interval]:
+        """A metric with its interval for every row of the table."""
+        sums = self._sums(metric)
+        return [
+            self._refused(row, metric)
+            or ratio_interval(sums[row]["above"], sums[row]["below"])
+            if row in sums
+            else self._refused(row, metric) or _not_measured()
+            for row in range(len(self.table))
+        ]
+
+    def paired(self, metric: Metric, row: int, other: Groups, other_row: int) -> Interval:
+        """A metric of one row over that of another, on the conversations that both have.
+
+        Args:
+            metric: A ratio or a mean.
+            row: Row of this table.
+            other: Groups of this or another run.
+            other_row: Row of the other table, the reference.
+        """
+        refused = self._refused(row, metric) or other._refused(other_row, metric, "the reference is ")
+        if refused:
+            return refused
+        sums, others = self._sums(metric).get(row), other._sums(metric).get(other_row)
+        if sums is None or others is None:
+            return _not_measured()
+        both = sums.merge(others, on=list(CONVERSATION), suffixes=("", "_reference"))
+        if both.empty:
+            return _not_measured("no conversation in common")
+        return paired_ratio_interval(
+            both["above"], both["below"], both["above_reference"], both["below_reference"]
+        )
+
+    def _refused(self, row: int, metric: Metric, who: str = "") -> Interval | None:
+        status = self.table["status"].iloc[row]
+        return None if status in metric.gate else _not_measured(f"{who}{status}")
+
+    def _sums(self, metric: Metric) -> dict[int, pd.DataFrame]:
+        """Per-conversation sums by row of the table."""
+        sums = metric.per_conversation(self.turns, [ROW])
+        return {int(row): part for row, part in sums.groupby(ROW)}  # type: ignore[call-overload]
+
+    def _check_names(self) -> None:
+        allowed = {column.name for column in TABLES["conversations"]} - {"message", "peak_bytes"}
+        for name in self.by:
+            if name not in allowed:
+                raise UnknownName("column to group by", name, allowed)
+
+    def _keys(self) -> pd.DataFrame:
+        keys = self._states()[list(self.by)].drop_duplicates(ignore_index=True)
+        return keys.assign(**{ROW: range(len(keys))})
+
+    def _states(self) -> pd.DataFrame:
+        """Everything that has a say in a group's status, a row each."""
+        return _states(self.run, self.by)
+
+
+def _states(run: Run, by: Sequence[str]) -> pd.DataFrame:
+    import pandas as pd
+
+    cells = run.cells.set_index("cell_id")
+    done = run.conversations
+    pending = done["cell_id"].map(cells["num_pending"]) > 0
+    status = done["status"].mask(done["status"].eq("ok") & pending, "interrupted")
+    status = status.mask(done["cell_status"] == "mismatch", "mismatch")
+    message = done["message"].fillna(done["cell_id"].map(cells["message"]))
+    columns = list(by)
+    states = done[columns].assign(
+        status=status,
+        message=message.where(status != "ok"),
+        num_ok=done["status"].eq("ok").astype("int64"),
+        num_planned=1,
+    )
+    if set(by) <= set(run.cells):
+        waiting = run.cells[run.cells["num_pending"] > 0]
+        unstarted = waiting[columns].assign(
+            status="interrupted",
+            message=waiting["message"],
+            num_ok=0,
+            num_planned=waiting["num_pending"].astype("int64"),
+        )
+        states = pd.concat([states, unstarted], ignore_index=True)
+    return states.assign(severity=states["status"].map(SEVERITY.index).astype("int64"))
+
+
+def _not_measured(reason: str = "not measured") -> Interval:
+    return Interval(math.nan, math.nan, math.nan, 0, reason)

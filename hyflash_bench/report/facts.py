@@ -1,0 +1,86 @@
+"""What a page says about a run besides its numbers: target, machine, command, texts.
+
+A published page must name no person, machine or folder: paths lose their folders, and what is not
+known to be harmless is left out.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hyflash_bench.report.tables import Cell, Heading, Table
+from hyflash_bench.report.text import cell_text, heading, without_paths
+from hyflash_bench.results.merge import VOLATILE
+from hyflash_bench.results.records import Manifest
+from hyflash_bench.spec.yaml import dump_yaml
+
+__all__ = ["Pairs", "command_of", "environment_of", "identity_of", "resolved_of", "suites_of", "target_of"]
+
+Pairs = list[tuple[str, str]]
+
+PRIVATE = VOLATILE | {"host", "node", "username", "home", "model_path", "executable"}
+
+
+def identity_of(manifest: Manifest) -> Pairs:
+    """When, with which version and at which commit."""
+    pairs = [
+        ("run", manifest.run_id),
+        ("started", manifest.created_at),
+        ("finished", manifest.finished_at or "not yet"),
+        ("package", f"hyflash-bench {manifest.package_version}"),
+    ]
+    if manifest.git and manifest.git.get("commit"):
+        changed = " with local changes" if manifest.git.get("dirty") else ""
+        pairs.append(("commit", f"{manifest.git['commit']}{changed}"))
+    return [(name, without_paths(text)) for name, text in pairs]
+
+
+def target_of(manifest: Manifest) -> Pairs:
+    """The target's facts."""
+    return _pairs(manifest.target or {})
+
+
+def environment_of(manifest: Manifest) -> Pairs:
+    """Hardware and software."""
+    return _pairs(manifest.environment)
+
+
+def command_of(manifest: Manifest) -> str:
+    """The command as it can be typed again, folders of absolute paths left out."""
+    if not manifest.command:
+        return "not recorded: the run was started from Python"
+    return without_paths(shlex.join(manifest.command))
+
+
+def resolved_of(manifest: Manifest) -> str:
+    """The configuration with every default filled in, as YAML."""
+    return without_paths(dump_yaml(manifest.resolved)).rstrip()
+
+
+def suites_of(manifest: Manifest) -> Table:
+    """The texts' licences."""
+    names = ("name", "version", "title", "licence", "suite_hash")
+    return Table(
+        caption="Suites, the licences of their texts, and the hashes of their content",
+        headings=tuple(Heading(heading(name), "", is_number=False) for name in names),
+        rows=tuple(
+            tuple(Cell(cell_text(name, suite.get(name))) for name in names)
+            for suite in manifest.suites
+        ),
+    )
+
+
+def _pairs(values: Mapping[str, Any]) -> Pairs:
+    return [(name, without_paths(text)) for name, text in _leaves(values)]
+
+
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in values.items():
+        if key in PRIVATE or key.endswith(("path", "folder", "dir")):
+            continue
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{heading(key)} ")
+        else:
+            yield f"{prefix}{heading(key)}", cell_text(key, value)

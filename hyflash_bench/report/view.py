@@ -1,0 +1,123 @@
+"""What stands on a page, in order; the template only lays it out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import hyflash_bench
+from hyflash_bench.analysis.metrics import METRICS
+from hyflash_bench.errors import UsageError
+from hyflash_bench.report import facts, sections
+from hyflash_bench.report.answer import answer_of
+from hyflash_bench.report.sections import Section
+from hyflash_bench.report.tables import Table
+
+if TYPE_CHECKING:
+    from hyflash_bench.results.reader import Run
+
+__all__ = ["Definition", "Page", "RunView", "page_of"]
+
+REIMPLEMENTATION = (
+    "HyFlash here is a re-implementation from the abstract of arXiv 2611.07263. There is no public "
+    "code of the authors; these numbers say nothing about theirs."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One word of the tables."""
+
+    name: str
+    text: str
+    remark: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """One run on the page."""
+
+    run_id: str
+    answer: Sequence[str]
+    notices: Sequence[str]
+    sections: Sequence[Section]
+    identity: facts.Pairs
+    target: facts.Pairs
+    environment: facts.Pairs
+    command: str
+    resolved: str
+    suites: Table
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """All that the template needs."""
+
+    title: str
+    subtitle: str
+    runs: Sequence[RunView]
+    definitions: Sequence[Definition] = field(default_factory=tuple)
+    version: str = hyflash_bench.__version__
+
+
+def page_of(runs: Sequence[Run], title: str | None) -> Page:
+    """Lay out runs.
+
+    Raises:
+        UsageError: There is no run.
+    """
+    if not runs:
+        raise UsageError("A report needs a run, and none was given. Give at least one run folder.")
+    return Page(
+        title=title or _title(runs),
+        subtitle=_subtitle(runs),
+        runs=[_view(run) for run in runs],
+        definitions=[
+            Definition(metric.name, metric.definition, f"{metric.unit}, {metric.better} is better")
+            for metric in METRICS.values()
+        ],
+    )
+
+
+def _view(run: Run) -> RunView:
+    manifest = run.manifest
+    return RunView(
+        run_id=run.run_id,
+        answer=answer_of(run),
+        notices=_notices(run),
+        sections=sections.of(run),
+        identity=facts.identity_of(manifest),
+        target=facts.target_of(manifest),
+        environment=facts.environment_of(manifest),
+        command=facts.command_of(manifest),
+        resolved=facts.resolved_of(manifest),
+        suites=facts.suites_of(manifest),
+    )
+
+
+def _notices(run: Run) -> list[str]:
+    notices = []
+    if any(cell.drafter_name.rpartition("/")[2].startswith("hyflash") for cell in run.manifest.cells):
+        notices.append(REIMPLEMENTATION)
+    if run.manifest.finished_at is None:
+        notices.append("This run is not finished: some conversations are still missing.")
+    if any(cell.cap_kind == "simulated" for cell in run.manifest.cells):
+        notices.append("Memory caps are simulated: bytes were counted against them, not withheld.")
+    if not run.traces.empty and bool(run.traces["extrapolated"].any()):
+        notices.append("Some contexts are longer than the target was made for; it was extrapolated.")
+    return notices
+
+
+def _title(runs: Sequence[Run]) -> str:
+    targets = sorted({cell.target for run in runs for cell in run.manifest.cells})
+    suites = sorted({cell.suite for run in runs for cell in run.manifest.cells})
+    return f"Drafters for {', '.join(targets)} on {', '.join(suites)}"
+
+
+def _subtitle(runs: Sequence[Run]) -> str:
+    cells = [cell for run in runs for cell in run.manifest.cells]
+    drafters = {cell.drafter for cell in cells}
+    days = sorted({run.manifest.created_at[:10] for run in runs})
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return f"{when}. {len(drafters)} drafters, {len(cells)} cells, {len(runs)} run{'s' * (len(runs) > 1)}."

@@ -1,0 +1,292 @@
+"""A run from request to tables on a tiny model, in real worker processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from hyflash_bench.errors import RunLocked, UnknownName, UsageError
+from hyflash_bench.results.reader import load_run
+from hyflash_bench.results.writer import RunWriter
+from hyflash_bench.runner.events import ConversationFinished, Event, PhaseStarted, WorkFinished
+from hyflash_bench.runner.run import preview, run
+from hyflash_bench.spec.run import RunSpec
+
+DRAFTERS = ["autoregressive", "prompt-lookup:num_draft_tokens=4", "suffix", "suffix:tree=true"]
+TIMINGS = ("_s", "recorded_at", "process_rss", "tok_per_s")
+
+
+def request_for(target: Path, suite: Path, **more) -> RunSpec:
+    values = {"target": str(target), "suites": [str(suite)], "drafters": DRAFTERS, "num_threads": 1}
+    return RunSpec.parse({**values, **more})
+
+
+def stable(frame: pd.DataFrame) -> list[str]:
+    """Rows as text without what a clock or the process's memory put there, sorted."""
+    kept = frame[[c for c in frame.columns if not any(mark in c for mark in TIMINGS)]]
+    if "kind" in kept.columns and "owner" in kept.columns:
+        kept = kept[kept["owner"] != "process"]
+    return sorted(kept.to_json(orient="records", lines=True).splitlines())
+
+
+def tables(folder: Path) -> dict[str, list[str]]:
+    loaded = load_run(folder)
+    return {name: stable(getattr(loaded, name)) for name in ("cells", "turns", "steps", "traces", "memory")}
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_target: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunSpec, Path]:
+    """A whole run, made once."""
+    from tests.runner.conftest import SUITE, TALKS
+
+    base = tmp_path_factory.mktemp("finished")
+    (base / "talks").mkdir()
+    (base / "talks" / "talks.yaml").write_text(TALKS)
+    (base / "small.yaml").write_text(SUITE)
+    spec = request_for(tiny_target, base / "small.yaml", memory_caps=["600KiB", "1GiB"], repeats=2)
+    outcome = run(spec, output_path=base / "run", command=["hyflash-bench", "run"])
+    assert not outcome.interrupted
+    return spec, base / "run"
+
+
+def test_every_cell_is_measured_on_every_conversation(finished):
+    _, folder = finished
+    cells = load_run(folder).cells
+    assert len(cells) == 4 * 2 * 3 * 2  # drafters x samplings x (no cap, two caps) x repeats
+    uncapped = cells[cells["memory_cap_bytes"].isna()]
+    assert set(uncapped["status"]) == {"ok"}
+    assert set(uncapped["num_conversations"]) == {3}
+
+
+def test_greedy_live_output_is_the_targets_own(finished):
+    _, folder = finished
+    turns = load_run(folder).turns
+    greedy = turns[(turns["mode"] == "live") & (turns["temperature"] == 0)]
+    assert len(greedy)
+    assert set(greedy["lossless"]) == {"identical"}
+    sampled = turns[(turns["mode"] == "live") & (turns["temperature"] > 0)]
+    assert set(sampled["lossless"]) == {"not_judged"}
+
+
+def test_greedy_replay_equals_live_step_for_step(finished):
+    _, folder = finished
+    steps = load_run(folder).steps
+    steps = steps[(steps["temperature"] == 0) & steps["memory_cap_bytes"].isna()]
+    keys = ["drafter", "item_id", "turn", "step"]
+    columns = ["drafted", "depth", "accepted", "committed", "eos_cut", "limit_cut"]
+    by_mode = {
+        (mode, repeat): part.set_index(keys)[columns].sort_index()
+        for (mode, repeat), part in steps.groupby(["mode", "repeat"])
+    }
+    assert set(by_mode) == {("replay", 0), ("live", 0), ("live", 1)}
+    for other in (("live", 0), ("live", 1)):
+        pd.testing.assert_frame_equal(by_mode["replay", 0], by_mode[other])
+
+
+def test_caps_cut_deterministically_and_keep_what_fits(finished):
+    _, folder = finished
+    cells = load_run(folder).cells
+    roomy = cells[cells["memory_cap_bytes"] == 2**30]
+    tight = cells[cells["memory_cap_bytes"] == 600 * 2**10]
+    assert set(roomy["status"]) == {"ok"}
+    assert "oom" in set(tight["status"])
+
+
+def test_the_same_request_again_does_nothing_and_changes_nothing(finished):
+    spec, folder = finished
+    before = tables(folder)
+    events: list[Event] = []
+    run(spec, output_path=folder, listener=events.append)
+    assert not [event for event in events if isinstance(event, WorkFinished)]
+    assert before == tables(folder)
+
+
+def test_a_new_drafter_is_added_without_tracing_again(tiny_target, small_suite, tmp_path):
+    first = request_for(tiny_target, small_suite, drafters=["autoregressive"], temperature=0.0)
+    run(first, output_path=tmp_path / "run")
+    more = request_for(tiny_target, small_suite, drafters=["autoregressive", "suffix"], temperature=0.0)
+    events: list[Event] = []
+    run(more, output_path=tmp_path / "run", listener=events.append)
+    phases = {event.phase for event in events if isinstance(event, PhaseStarted)}
+    assert "trace" not in phases
+    finished = {event.drafter for event in events if isinstance(event, ConversationFinished)}
+    assert finished == {"suffix"}
+    run(more, output_path=tmp_path / "whole")
+    steps_of = [load_run(tmp_path / name).steps for name in ("run", "whole")]
+    grown, whole = (stable(steps[steps["drafter"] == "suffix"]) for steps in steps_of)
+    assert grown == whole
+
+
+def test_the_manifest_holds_request_command_and_environment(finished):
+    _, folder = finished
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["command"] == ["hyflash-bench", "run"]
+    assert manifest["resolved"]["drafters"] == DRAFTERS
+    assert manifest["target"]["fingerprint"]["weights"]
+    assert manifest["environment"]["packages"]["torch"]
+    assert manifest["finished_at"] >= manifest["created_at"]
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from hyflash_bench.runner.run import run
+from hyflash_bench.spec.run import RunSpec
+from hyflash_bench.runner.events import ConversationFinished
+if __name__ == "__main__":
+    target, suite, folder, wait_for = sys.argv[1:5]
+    spec = RunSpec.parse({"target": target, "suites": [suite], "drafters": sys.argv[5:], "num_threads": 1})
+    def tell(event):
+        print(type(event).__name__, flush=True)
+    run(spec, output_path=Path(folder), listener=tell)
+"""
+
+
+@pytest.mark.parametrize("moment", ["TargetLoaded", "PhaseStarted:4", "TurnFinished:7", "WorkFinished:3"])
+def test_a_killed_run_resumes_to_the_same_tables(moment, tiny_target, small_suite, tmp_path):
+    """Kill -9 at several moments, then torn bytes on top; the tables end as if nothing had happened."""
+    script = tmp_path / "child.py"
+    script.write_text(CHILD)
+    drafters = ["autoregressive", "suffix"]
+    arguments = [str(tiny_target), str(small_suite), str(tmp_path / "killed"), moment, *drafters]
+    name, _, count = moment.partition(":")
+    child = subprocess.Popen(
+        [sys.executable, str(script), *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        cwd=tmp_path,
+    )
+    left = int(count or 1)
+    assert child.stdout is not None
+    for line in child.stdout:
+        left -= line.strip() == name
+        if left == 0:
+            break
+    assert left == 0, "the run ended before the moment came"
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+    lines = tmp_path / "killed" / "conversations.jsonl"
+    if lines.exists():
+        with lines.open("ab") as file:
+            file.write(b'{"record":"conversation","cell_id":"torn')
+    spec = request_for(tiny_target, small_suite, drafters=drafters)
+    run(spec, output_path=tmp_path / "killed")
+    run(spec, output_path=tmp_path / "whole")
+    assert tables(tmp_path / "killed") == tables(tmp_path / "whole")
+
+
+BAD_DRAFTERS = """
+import os, signal, torch
+from hyflash_bench.drafters.base import Draft, Drafter
+
+class Quiet(Drafter):
+    name = "quiet"
+    def reset(self): self.seen = 0
+    def observe(self, tokens, features): self.seen += len(tokens)
+    def draft(self, last_token, budget, sampler, along=None): return Draft.empty()
+    def memory(self): return []
+
+class Raises(Quiet):
+    name = "raises"
+    def draft(self, last_token, budget, sampler, along=None): raise ValueError("no idea")
+
+class Greedy(Quiet):
+    name = "too-much"
+    def draft(self, last_token, budget, sampler, along=None): return Draft.chain([1] * (budget + 1))
+
+class Dies(Quiet):
+    name = "dies"
+    def draft(self, last_token, budget, sampler, along=None): os.kill(os.getpid(), signal.SIGKILL)
+
+class Hangs(Quiet):
+    name = "hangs"
+    def draft(self, last_token, budget, sampler, along=None):
+        signal.pause()
+
+class Full(Quiet):
+    name = "full"
+    def draft(self, last_token, budget, sampler, along=None): raise MemoryError("no room")
+
+class Picky(Quiet):
+    name = "picky"
+    def skip(self, facts): return "only works on Sundays"
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "words"),
+    [
+        ("Quiet", "error", "proposed no"),
+        ("Raises", "error", "ValueError: no idea"),
+        ("Greedy", "error", "budget"),
+        ("Dies", "error", "SIGKILL"),
+        ("Hangs", "timeout", "timeout-s"),
+        ("Full", "oom", "no room"),
+        ("Picky", "incompatible", "Sundays"),
+    ],
+)
+def test_a_bad_drafter_costs_its_own_rows_only(name, status, words, tiny_target, small_suite, tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text(BAD_DRAFTERS)
+    spec = request_for(
+        tiny_target,
+        small_suite,
+        drafters=["autoregressive", f"{own}:{name}", "suffix"],
+        temperature=0.0,
+        limit=1,
+        timeout_s=20.0 if name == "Hangs" else 600.0,
+    )
+    outcome = run(spec, output_path=tmp_path / "run")
+    cells = load_run(tmp_path / "run").cells.set_index("drafter_name")
+    assert cells.loc[f"{own}:{name}", "status"] == status
+    assert words in cells.loc[f"{own}:{name}", "message"]
+    assert cells.loc["autoregressive", "status"] == "ok"
+    assert cells.loc["suffix", "status"] == "ok"
+    assert outcome.exit_code == (0 if name == "Quiet" else 1)
+
+
+def test_a_second_process_is_refused(tiny_target, small_suite, tmp_path):
+    with RunWriter(tmp_path / "run"), pytest.raises(RunLocked):
+        run(request_for(tiny_target, small_suite), output_path=tmp_path / "run")
+
+
+def test_mistakes_are_told_before_a_worker_starts(tiny_target, small_suite, tmp_path, monkeypatch):
+    monkeypatch.setattr("hyflash_bench.runner.supervisor.Supervisor.start", lambda self: pytest.fail("started"))
+    out = tmp_path / "run"
+    with pytest.raises(UnknownName, match="prompt-lookup"):
+        run(request_for(tiny_target, small_suite, drafters=["promt-lookup"]), output_path=out)
+    with pytest.raises(UnknownName, match="quick"):
+        run(request_for(tiny_target, Path("quikc")), output_path=out)
+    with pytest.raises(UsageError):
+        run(request_for(tiny_target, small_suite, kinds=["poetry"]), output_path=out)
+    with pytest.raises(UsageError, match="no file"):
+        run(request_for(tiny_target, small_suite, drafters=["nowhere.py:X"]), output_path=out)
+
+
+def test_a_preview_counts_and_measures_nothing(tiny_target, small_suite, tmp_path):
+    plan = preview(request_for(tiny_target, small_suite))
+    told = plan.describe()
+    assert told["num_conversations"] == 6
+    assert told["num_cells"] == 8
+    assert RunSpec.parse(told["resolved"]) == plan.spec
+    assert not list(tmp_path.glob("results*"))
+
+
+def test_a_context_that_does_not_fit_is_a_row(small_suite, tmp_path):
+    from tests.tiny import save_tiny_target
+
+    short = save_tiny_target(tmp_path / "short", max_positions=96)
+    spec = request_for(short, small_suite, drafters=["autoregressive"], temperature=0.0)
+    run(spec, output_path=tmp_path / "run")
+    cells = load_run(tmp_path / "run").cells
+    assert list(cells["status"]) == ["incompatible"]
+    assert "was made for 96" in cells.loc[0, "message"]

@@ -1,0 +1,147 @@
+"""What a user may write, and what happens when it is wrong."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hyflash_bench.errors import MissingDependency, SpecError
+from hyflash_bench.spec.drafter import DrafterSpec
+from hyflash_bench.spec.plan import Cell, content_id
+from hyflash_bench.spec.run import RunSpec
+from hyflash_bench.spec.sampling import Sampling
+from hyflash_bench.spec.units import format_bytes, parse_bytes
+from hyflash_bench.spec.yaml import dump_yaml, load_yaml, read_yaml
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1B", 1), ("512MiB", 512 * 2**20), ("1.5GiB", 3 * 2**29), ("4GB", 4 * 10**9), ("2 kib", 2048)],
+)
+def test_sizes_with_units(text, size):
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["512", "MiB", "-1GiB", "0MiB", "1.5", "1 parsec", "", "1e3MiB", "nanMiB"])
+def test_sizes_without_sense_are_refused_with_an_example(text):
+    with pytest.raises(SpecError, match=r"512MiB|at least 1B"):
+        parse_bytes(text)
+
+
+@given(st.integers(1, 2**50))
+def test_formatted_sizes_keep_three_digits(size):
+    number, unit = format_bytes(size).split(" ")
+    assert parse_bytes(f"{float(number):.10f}{unit}") == pytest.approx(size, rel=0.006)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "options"),
+    [
+        ("suffix", "suffix", {}),
+        ("prompt-lookup:max_ngram=2,match=first", "prompt-lookup", {"max_ngram": 2, "match": "first"}),
+        ("mine/own.py:Copy:k=3,flag=true", "mine/own.py:Copy", {"k": 3, "flag": True}),
+        ("mine/own.py:Copy", "mine/own.py:Copy", {}),
+        ("small-model:model=org/name@abc", "small-model", {"model": "org/name@abc"}),
+        ("x:rate=0.5,none=null,kebab-key=1", "x", {"rate": 0.5, "none": None, "kebab_key": 1}),
+    ],
+)
+def test_drafters_from_text(text, name, options):
+    spec = DrafterSpec.from_text(text)
+    assert (spec.name, spec.options) == (name, options)
+    assert DrafterSpec.from_text(spec.label) == spec
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("a:b", "not key=value"), ("a:k=1,k=2", "given twice"), ("a:", "nothing follows"), ("", "at least 1")],
+)
+def test_drafters_from_bad_text(text, words):
+    with pytest.raises(SpecError, match=words):
+        DrafterSpec.from_text(text)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"drafer": ["suffix"]}, "did you mean 'drafters'"),
+        ({"memory_caps": [512]}, "needs a unit"),
+        ({"memory_caps": ["512"]}, "number with a unit"),
+        ({"limit": 0}, "limit"),
+        ({"temperature": -1}, "temperature"),
+        ({"top_k": 5}, "need a temperature"),
+        ({"drafters": ["suffix", "suffix"]}, "given twice"),
+        ({"drafters": []}, "drafters"),
+        ({"device": "tpu"}, "device"),
+        ({"contexts": ["many"]}, "contexts"),
+    ],
+)
+def test_requests_that_make_no_sense(values, words):
+    with pytest.raises(SpecError, match=words):
+        RunSpec.parse(values)
+
+
+def test_a_request_survives_being_written_down():
+    spec = RunSpec.parse(
+        {
+            "drafters": ["autoregressive", "prompt-lookup:max_ngram=2"],
+            "memory_caps": ["1GiB", "512MiB"],
+            "contexts": [512, 2048],
+            "temperature": 0.7,
+            "top_p": 0.9,
+        }
+    )
+    assert RunSpec.parse(load_yaml(dump_yaml(spec.to_mapping()), "dry run")) == spec
+    assert spec.sampling == Sampling(temperature=0.7, top_p=0.9)
+    assert spec.target_spec.target == "smollm2-135m"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "line 3: key 'a' was already given on line 1"),
+        ("a:\n  b: 1\n  b: 2\n", "line 3: key 'b'"),
+        ("- a\n- b\n", "found a list"),
+        ("a: [1\n", "not valid YAML"),
+        ("a: !!python/object/apply:os.system [ls]\n", "not valid YAML"),
+    ],
+)
+def test_yaml_without_surprises(text, words):
+    with pytest.raises(SpecError) as caught:
+        load_yaml(text, "file.yaml")
+    assert words in str(caught.value)
+    assert "file.yaml" in str(caught.value)
+
+
+def test_yaml_files_that_are_not_there_or_not_text(tmp_path):
+    with pytest.raises(MissingDependency, match="No file"):
+        read_yaml(tmp_path / "nothing.yaml")
+    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(SpecError, match="UTF-8"):
+        read_yaml(tmp_path / "bytes.yaml")
+
+
+def cell(**changes) -> Cell:
+    values = {
+        "target_id": "t", "target": "tiny", "drafter": DrafterSpec.from_text("suffix"),
+        "drafter_version": "", "suite": "quick", "suite_hash": "h", "task": "talk",
+        "memory_cap_bytes": None, "sampling": Sampling(), "seed": 0, "repeat": 0,
+        "max_new_tokens": 8, "draft_budget": 16, "mode": "both",
+    }  # fmt: skip
+    return Cell(**{**values, **changes})
+
+
+def test_a_cells_name_changes_with_all_that_changes_its_number():
+    changes = [
+        {"target_id": "u"}, {"drafter": DrafterSpec.from_text("suffix:max_depth=8")},
+        {"drafter_version": "2"}, {"suite_hash": "i"}, {"task": "x"}, {"memory_cap_bytes": 1},
+        {"sampling": Sampling(temperature=0.7)}, {"seed": 1}, {"repeat": 1},
+        {"max_new_tokens": 9}, {"draft_budget": 8}, {"mode": "live"},
+    ]  # fmt: skip
+    names = {cell(**change).cell_id for change in [{}, *changes]}
+    assert len(names) == len(changes) + 1
+    assert cell().cell_id == cell(target="another label").cell_id
+
+
+def test_content_ids_do_not_depend_on_the_order_of_keys():
+    assert content_id({"a": 1, "b": 2}) == content_id({"b": 2, "a": 1}) != content_id({"a": 2, "b": 1})
