@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -69,20 +70,30 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return list(rows)
 
 
-def table(rows: Sequence[dict[str, Any]], title: str, *, err: bool = False) -> None:
+def table(
+    rows: Sequence[dict[str, Any]],
+    title: str,
+    columns: Sequence[str] | None = None,
+    *,
+    err: bool = False,
+) -> None:
     """Print rows as a table.
 
     Args:
         rows: Plain data, all with the same keys.
         title: Stands above the table.
+        columns: Which keys, in which order; those without any value are left out. All by default.
         err: Print on stderr, beside the result and not as part of it.
     """
-    grid = Table(title=title, title_justify="left", header_style="bold", pad_edge=False)
-    for column in rows[0] if rows else ():
-        is_text = any(isinstance(row[column], str | list | dict) for row in rows)
-        grid.add_column(heading(column), justify="left" if is_text else "right", overflow="fold")
+    shown = list(rows[0]) if rows else []
+    if columns is not None:
+        shown = [name for name in columns if any(row.get(name) is not None for row in rows)]
+    grid = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for name in shown:
+        is_text = any(isinstance(row[name], str | list | dict) for row in rows)
+        grid.add_column(heading(name), justify="left" if is_text else "right", overflow="fold")
     for row in rows:
-        grid.add_row(*(Text(cell_text(column, value)) for column, value in row.items()))
+        grid.add_row(*(Text(cell_text(name, row[name])) for name in shown))
     _console(err=err).print(grid if rows else Text(f"{title}: nothing"))
 
 

@@ -6,6 +6,8 @@ import os
 from importlib.resources import files
 from pathlib import Path
 
+from platformdirs import user_cache_path
+
 from hyflash_bench.errors import MissingDependency
 
 __all__ = ["cache_folder", "data_folder"]
@@ -46,6 +48,4 @@ def cache_folder() -> Path:
     given = os.environ.get("HYFLASH_BENCH_CACHE")
     if given:
         return Path(given).expanduser()
-    from platformdirs import user_cache_path
-
     return user_cache_path("hyflash-bench")

@@ -263,9 +263,7 @@ def _drafters_in(module: ModuleType) -> list[str]:
     return [
         name
         for name, value in vars(module).items()
-        if isinstance(value, type)
-        and issubclass(value, Drafter)
-        and value.__module__ == module.__name__
+        if isinstance(value, type) and issubclass(value, Drafter) and value.__module__ == module.__name__
     ]
 
 

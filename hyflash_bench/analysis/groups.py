@@ -7,10 +7,10 @@ A group is named by columns. Its rows are found by a plain row number, since key
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hyflash_bench.analysis.intervals import Interval, paired_ratio_interval, ratio_interval
 from hyflash_bench.analysis.metrics import CONVERSATION, Metric
@@ -57,6 +57,8 @@ class Groups:
     run: Run
     by: Sequence[str]
     degenerate: Degenerate = "all"
+    _known: dict[str, dict[int, pd.DataFrame]] = field(default_factory=dict, repr=False, compare=False)
+    _intervals: dict[str, list[Interval]] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -66,15 +68,17 @@ class Groups:
         the whole cell; a conversation not run yet leaves every group of its cell interrupted.
         """
         self._check_names()
-        table = self._keys()
-        rows = self._states().merge(table[[*self.by, ROW]], on=list(self.by)).groupby(ROW)
-        worst = rows["severity"].idxmax()
-        states = self._states().merge(table[[*self.by, ROW]], on=list(self.by))
-        table["status"] = states.loc[worst, "status"].to_numpy()
-        table["message"] = states.loc[worst, "message"].to_numpy()
-        table["num_conversations"] = rows["num_ok"].sum().to_numpy()
-        table["num_planned"] = rows["num_planned"].sum().to_numpy()
-        return table.drop(columns=ROW)
+        states = self._states
+        keys = states[list(self.by)].drop_duplicates(ignore_index=True)
+        members = states.merge(keys.assign(**{ROW: range(len(keys))}), on=list(self.by))
+        groups = members.groupby(ROW)
+        worst = members.loc[groups["severity"].idxmax()]
+        return keys.assign(
+            status=worst["status"].to_numpy(),
+            message=worst["message"].to_numpy(),
+            num_conversations=groups["num_ok"].sum().to_numpy(),
+            num_planned=groups["num_planned"].sum().to_numpy(),
+        )
 
     @cached_property
     def turns(self) -> pd.DataFrame:
@@ -83,21 +87,24 @@ class Groups:
         keys = self.table[list(self.by)].assign(**{ROW: range(len(self.table))})
         return turns.merge(keys, on=list(self.by))
 
-    def values(self, metric: Metric) -> pd.Series[float]:
-        """A metric for every row of the table, NaN where the status does not allow it."""
+    def values(self, metric: Metric) -> pd.Series[Any]:
+        """A metric for every row of the table, missing where the status does not allow it."""
         values = metric.over(self.turns, [ROW]).reindex(range(len(self.table)))
-        return values.where(self.table["status"].isin(metric.gate)).astype("float64")
+        allowed = values.where(self.table["status"].isin(metric.gate))
+        return allowed.astype("Int64" if metric.is_whole else "float64")
 
     def intervals(self, metric: Metric) -> list[Interval]:
-        """A metric with its interval for every row of the table."""
-        sums = self._sums(metric)
-        return [
-            self._refused(row, metric)
-            or ratio_interval(sums[row]["above"], sums[row]["below"])
-            if row in sums
-            else self._refused(row, metric) or _not_measured()
-            for row in range(len(self.table))
-        ]
+        """A metric with its interval for every row of the table, computed once a metric."""
+        if metric.name not in self._intervals:
+            rows = range(len(self.table))
+            self._intervals[metric.name] = [self._interval(metric, row) for row in rows]
+        return self._intervals[metric.name]
+
+    def _interval(self, metric: Metric, row: int) -> Interval:
+        sums = self._sums(metric).get(row)
+        if refused := self._refused(row, metric):
+            return refused
+        return _not_measured() if sums is None else ratio_interval(sums["above"], sums["below"])
 
     def paired(self, metric: Metric, row: int, other: Groups, other_row: int) -> Interval:
         """A metric of one row over that of another, on the conversations that both have.
@@ -126,9 +133,11 @@ class Groups:
         return None if status in metric.gate else _not_measured(f"{who}{status}")
 
     def _sums(self, metric: Metric) -> dict[int, pd.DataFrame]:
-        """Per-conversation sums by row of the table."""
-        sums = metric.per_conversation(self.turns, [ROW])
-        return {int(row): part for row, part in sums.groupby(ROW)}  # type: ignore[call-overload]
+        """Per-conversation sums by row of the table, made once a metric."""
+        if metric.name not in self._known:
+            sums = metric.per_conversation(self.turns, [ROW])
+            self._known[metric.name] = {int(part[ROW].iloc[0]): part for _, part in sums.groupby(ROW)}
+        return self._known[metric.name]
 
     def _check_names(self) -> None:
         allowed = {column.name for column in TABLES["conversations"]} - {"message", "peak_bytes"}
@@ -136,16 +145,13 @@ class Groups:
             if name not in allowed:
                 raise UnknownName("column to group by", name, allowed)
 
-    def _keys(self) -> pd.DataFrame:
-        keys = self._states()[list(self.by)].drop_duplicates(ignore_index=True)
-        return keys.assign(**{ROW: range(len(keys))})
-
+    @cached_property
     def _states(self) -> pd.DataFrame:
-        """Everything that has a say in a group's status, a row each."""
         return _states(self.run, self.by)
 
 
 def _states(run: Run, by: Sequence[str]) -> pd.DataFrame:
+    """Everything that has a say in a group's status: conversations, and those not run yet."""
     import pandas as pd
 
     cells = run.cells.set_index("cell_id")

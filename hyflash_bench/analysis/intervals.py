@@ -31,6 +31,7 @@ __all__ = [
 CONFIDENCE: Final = 0.95
 MIN_CONVERSATIONS: Final = 5
 NUM_RESAMPLES: Final = 4999
+MAX_RESAMPLED: Final = 1_000_000  # numbers held at once, so that many conversations stay in memory
 SEED: Final = 0
 
 Verdict = Literal["higher", "lower", "no clear difference"]
@@ -109,9 +110,7 @@ def _ratio_of_ratios(
     above: Floats, below: Floats, reference_above: Floats, reference_below: Floats, axis: int = -1
 ) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(
-            _ratio(above, below, axis) / _ratio(reference_above, reference_below, axis)
-        )
+        return np.asarray(_ratio(above, below, axis) / _ratio(reference_above, reference_below, axis))
 
 
 def _bootstrap(
@@ -153,6 +152,7 @@ def _ends(
             vectorized=True,
             confidence_level=CONFIDENCE,
             n_resamples=num_resamples,
+            batch=max(1, MAX_RESAMPLED // columns.shape[1]),
             method=method,
             rng=np.random.default_rng(seed),
         )

@@ -67,6 +67,11 @@ class Metric:
         """Whether resampling conversations makes sense for it."""
         return self.pooling in ("ratio", "mean")
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a whole number: bytes and counts."""
+        return self.pooling in ("max", "count")
+
     def per_conversation(self, turns: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
         """Sums of each conversation: ``by``, suite, item_id, ``above``, ``below``.
 
@@ -230,8 +235,6 @@ _ALL: Final = (
         source="decode only; the prompt's cost stands in ttft_s",
         rows="live",
         pooling="paired",
-        above="num_committed",
-        below="decode_s",
     ),
     _timed("ttft_s", "Time to the first token: prefill, the drafter's reading of the prompt, a token."),
     _timed("prefill_s", "The target's pass over the new prompt tokens."),

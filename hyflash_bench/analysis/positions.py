@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from hyflash_bench.results.status import NUMBER_STATUSES
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -14,7 +16,7 @@ __all__ = ["position_acceptance"]
 def position_acceptance(steps: pd.DataFrame, by: Sequence[str] = ("drafter",)) -> pd.DataFrame:
     """P(slot accepted | slots before it accepted) for chains, slots counted from 1.
 
-    Steps of trees and steps that the token limit cut short are left out. In a step that ended the
+    Steps of trees, steps that the token limit cut short and cells that may show no number are left out. In a step that ended the
     reply, slots behind the end were never put to the target and are not counted as rejected.
 
     Args:
@@ -29,6 +31,7 @@ def position_acceptance(steps: pd.DataFrame, by: Sequence[str] = ("drafter",)) -
 
     chains = steps[
         (steps["status"] == "ok")
+        & steps["cell_status"].isin(NUMBER_STATUSES)
         & steps["is_scored"]
         & ~steps["limit_cut"]
         & (steps["depth"] == steps["drafted"])
@@ -49,6 +52,4 @@ def position_acceptance(steps: pd.DataFrame, by: Sequence[str] = ("drafter",)) -
     columns = [*by, "position", "num_reached", "num_accepted"]
     rows = pd.concat(parts) if parts else chains.reindex(columns=columns)
     table = rows.groupby([*by, "position"], dropna=False).sum().reset_index()
-    return table.assign(
-        position_acceptance=(table["num_accepted"] / table["num_reached"]).astype("float64")
-    )
+    return table.assign(position_acceptance=(table["num_accepted"] / table["num_reached"]).astype("float64"))

@@ -23,6 +23,6 @@ def command(as_json: bool) -> None:
 
     found = examine()
     if as_json:
-        console.write_json([asdict(check) for check in found])
+        console.write_json([asdict(check) | {"fix": None if check.ok else check.fix} for check in found])
     else:
         console.checks(found)

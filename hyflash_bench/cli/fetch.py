@@ -29,4 +29,6 @@ def command(suites: tuple[str, ...], target: str | None) -> None:
     for name in spec.suites:
         load_suite(name).prepare(console.note)
     folder = fetch_target(spec.target_spec)
-    console.note(f"target {spec.target} is ready" if folder else f"target {spec.target} will be read from its folder")
+    console.note(
+        f"target {spec.target} is ready" if folder else f"target {spec.target} will be read from its folder"
+    )

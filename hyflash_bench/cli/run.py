@@ -228,8 +228,9 @@ def _show_outcome(path: Path) -> None:
     """What a reader of the terminal wants to know first, beside the result on stdout."""
     from hyflash_bench import console
     from hyflash_bench.analysis.summary import headline
+    from hyflash_bench.report.columns import HEADLINE, WHERE
     from hyflash_bench.results import load_run
 
     run = load_run(path)
-    console.table(console.rows_of(headline(run)), "Headline", err=True)
+    console.table(console.rows_of(headline(run)), "Headline", (*WHERE, *HEADLINE), err=True)
     console.note(f"More: hyflash-bench show {path}")

@@ -22,6 +22,7 @@ def command(run: Path, as_json: bool) -> None:
     """
     from hyflash_bench import console
     from hyflash_bench.analysis.summary import by_context, failures, headline
+    from hyflash_bench.report.columns import BY_CONTEXT, FAILURES, HEADLINE, WHERE
     from hyflash_bench.results import load_run
 
     loaded = load_run(run)
@@ -33,5 +34,6 @@ def command(run: Path, as_json: bool) -> None:
     if as_json:
         console.write_json({"run_id": loaded.manifest.run_id, **tables})
         return
-    for name, rows in tables.items():
-        console.table(rows, name.replace("_", " ").capitalize())
+    console.table(tables["headline"], "Headline", (*WHERE, *HEADLINE))
+    console.table(tables["by_context"], "By context length", (*WHERE, *BY_CONTEXT))
+    console.table(tables["failures"], "Failures", FAILURES)

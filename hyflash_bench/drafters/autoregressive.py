@@ -22,9 +22,7 @@ class Autoregressive(Drafter):
     def observe(self, tokens: Tensor, features: Features) -> None:
         """See :meth:`Drafter.observe`."""
 
-    def draft(
-        self, last_token: int, budget: int, sampler: Sampler, along: Tensor | None = None
-    ) -> Draft:
+    def draft(self, last_token: int, budget: int, sampler: Sampler, along: Tensor | None = None) -> Draft:
         """See :meth:`Drafter.draft`."""
         return Draft.empty()
 

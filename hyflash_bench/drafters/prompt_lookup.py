@@ -40,9 +40,7 @@ class PromptLookup(Drafter):
         @model_validator(mode="after")
         def _ordered(self) -> Self:
             if self.min_ngram > self.max_ngram:
-                raise ValueError(
-                    f"min_ngram {self.min_ngram} is above max_ngram {self.max_ngram}; lower it"
-                )
+                raise ValueError(f"min_ngram {self.min_ngram} is above max_ngram {self.max_ngram}; lower it")
             return self
 
     options: Options
@@ -65,9 +63,7 @@ class PromptLookup(Drafter):
             index.extend(arrived)
         self._tokens.extend(arrived)
 
-    def draft(
-        self, last_token: int, budget: int, sampler: Sampler, along: Tensor | None = None
-    ) -> Draft:
+    def draft(self, last_token: int, budget: int, sampler: Sampler, along: Tensor | None = None) -> Draft:
         """See :meth:`Drafter.draft`."""
         length = min(budget, self.options.num_draft_tokens)
         for index in self._indexes:

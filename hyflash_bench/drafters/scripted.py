@@ -22,6 +22,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from torch import Tensor
 
 from hyflash_bench.drafters.base import (
+    CellFacts,
     Draft,
     Drafter,
     DrafterOptions,
@@ -69,9 +70,7 @@ class Scripted(Drafter):
         text: _Numbers = Field(
             "", description="Token ids of the conversation from position 0, separated by spaces."
         )
-        num_wrong_tokens: int = Field(
-            1, ge=0, description="Wrong tokens proposed after the right ones."
-        )
+        num_wrong_tokens: int = Field(1, ge=0, description="Wrong tokens proposed after the right ones.")
         num_wrong_siblings: int = Field(
             0, ge=0, description="Wrong tokens tried before each right one; makes the draft a tree."
         )
@@ -116,6 +115,13 @@ class Scripted(Drafter):
         """See :meth:`Drafter.load`."""
         self._vocab_size = int(context.info.vocab_size)
 
+    def skip(self, facts: CellFacts) -> str | None:
+        """A tree of samples cannot be scored against a trace."""
+        is_sampled = self.options.confidence is not None and not facts.is_greedy
+        if is_sampled and self.options.num_wrong_siblings > 0 and facts.mode == "replay":
+            return "a tree of sampled tokens can be scored live only"
+        return None
+
     def reset(self) -> None:
         """See :meth:`Drafter.reset`."""
         self._observed = array("i")
@@ -129,9 +135,7 @@ class Scripted(Drafter):
         self._has_drafted = False
         self._observed.extend(tokens.tolist())
 
-    def draft(
-        self, last_token: int, budget: int, sampler: Sampler, along: Tensor | None = None
-    ) -> Draft:
+    def draft(self, last_token: int, budget: int, sampler: Sampler, along: Tensor | None = None) -> Draft:
         """See :meth:`Drafter.draft`."""
         self._has_drafted = True
         if self._drafts is not None:
@@ -178,9 +182,7 @@ class Scripted(Drafter):
         candidates = count(self.options.wrong_token)
         return list(islice((token for token in candidates if token != right), how_many))
 
-    def _unsure(
-        self, draft: Draft, confidence: float, sampler: Sampler, along: Tensor | None
-    ) -> Draft:
+    def _unsure(self, draft: Draft, confidence: float, sampler: Sampler, along: Tensor | None) -> Draft:
         """Tokens drawn around the script, or those to score, with what they are drawn from."""
         if self._vocab_size is None:
             raise DrafterError("Drafter 'scripted': confidence needs load() before draft().")

@@ -48,8 +48,7 @@ class SmallModel(Drafter):
         model: str = Field(
             "smollm2-135m",
             min_length=1,
-            description="Model to draft with: preset, hub id, local folder or GGUF file, as for "
-            "--target.",
+            description="Model to draft with: preset, hub id, local folder or GGUF file, as for --target.",
         )
         num_draft_tokens: int = Field(4, ge=1, description="Most tokens to propose in a step.")
         dtype: Literal["target", "auto", "float32", "bfloat16", "float16"] = Field(
@@ -103,9 +102,7 @@ class SmallModel(Drafter):
             self._waiting = []
 
     @torch.inference_mode()
-    def draft(
-        self, last_token: int, budget: int, sampler: Sampler, along: Tensor | None = None
-    ) -> Draft:
+    def draft(self, last_token: int, budget: int, sampler: Sampler, along: Tensor | None = None) -> Draft:
         """See :meth:`Drafter.draft`."""
         self._drop_ahead(0)
         room = self._model.info.max_positions - self._num_observed

@@ -58,9 +58,7 @@ class Suffix(Drafter):
         """See :meth:`Drafter.observe`."""
         self._automaton.extend(tokens.tolist())
 
-    def draft(
-        self, last_token: int, budget: int, sampler: Sampler, along: Tensor | None = None
-    ) -> Draft:
+    def draft(self, last_token: int, budget: int, sampler: Sampler, along: Tensor | None = None) -> Draft:
         """See :meth:`Drafter.draft`."""
         match = self._automaton.longest_match(last_token)
         num_tokens = min(budget, self.options.num_draft_tokens)
@@ -115,9 +113,7 @@ class Suffix(Drafter):
             tokens.append(node.token)
             parents.append(node.parent)
             grow(node.match, len(tokens) - 1, node.depth, -node.cost)
-        return Draft(
-            torch.tensor(tokens, dtype=torch.int64), torch.tensor(parents, dtype=torch.int64)
-        )
+        return Draft(torch.tensor(tokens, dtype=torch.int64), torch.tensor(parents, dtype=torch.int64))
 
     def _likely(self, match: Match, probability: float) -> Iterator[tuple[int, float]]:
         """Continuations with the probability of the path through them, likeliest first."""

@@ -64,10 +64,11 @@ def suites_of(manifest: Manifest) -> Table:
     names = ("name", "version", "title", "licence", "suite_hash")
     return Table(
         caption="Suites, the licences of their texts, and the hashes of their content",
-        headings=tuple(Heading(heading(name), "", is_number=False) for name in names),
+        headings=tuple(
+            Heading(heading(name), "", "prose" if name == "licence" else "name") for name in names
+        ),
         rows=tuple(
-            tuple(Cell(cell_text(name, suite.get(name))) for name in names)
-            for suite in manifest.suites
+            tuple(Cell(cell_text(name, suite.get(name))) for name in names) for suite in manifest.suites
         ),
     )
 

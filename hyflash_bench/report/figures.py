@@ -10,65 +10,76 @@ from typing import TYPE_CHECKING, Any
 import plotly.graph_objects as go
 
 from hyflash_bench.report.theme import TEMPLATE, Style, styles
+from hyflash_bench.spec.units import format_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["acceptance_by_context", "bytes_by_context", "position_acceptance", "speed_by_drafter"]
 
+Looks = Mapping[str, Style]
+"""How each drafter is drawn; made once a page, so that a drafter looks the same on all figures."""
+
 LOW, HIGH = "_low", "_high"
 
 
-def acceptance_by_context(frame: pd.DataFrame) -> go.Figure:
+def acceptance_by_context(frame: pd.DataFrame, looks: Looks | None = None) -> go.Figure:
     """Acceptance length over context length, a line and a band per drafter.
 
     Args:
         frame: ``drafter``, ``context_length``, ``acceptance_length`` with ``_low`` and ``_high``.
+        looks: How the page draws each drafter.
     """
-    figure = _lines(frame, "context_length", "acceptance_length")
+    figure = _lines(frame, "context_length", "acceptance_length", looks)
     figure.update_xaxes(title="context length (tokens)", **_ladder(frame["context_length"]))
     figure.update_yaxes(title="acceptance length (tokens per step)", rangemode="tozero")
     return figure
 
 
-def bytes_by_context(frame: pd.DataFrame) -> go.Figure:
+def bytes_by_context(
+    frame: pd.DataFrame, looks: Looks | None = None, metric: str = "drafter_bytes"
+) -> go.Figure:
     """Bytes a drafter holds over context length, on logarithmic axes.
 
     Args:
-        frame: ``drafter``, ``context_length``, ``drafter_bytes``.
+        frame: ``drafter``, ``context_length`` and the metric.
+        looks: How the page draws each drafter.
+        metric: ``drafter_bytes`` or another count of bytes.
     """
-    held = frame[frame["drafter_bytes"] > 0]  # zero has no place on a logarithmic axis
-    figure = _lines(held, "context_length", "drafter_bytes")
+    held = frame[frame[metric] > 0]  # zero has no place on a logarithmic axis
+    figure = _lines(held, "context_length", metric, looks)
     figure.update_xaxes(title="context length (tokens)", **_ladder(held["context_length"]))
-    figure.update_yaxes(title="drafter bytes (log scale)", type="log", exponentformat="SI", dtick=1)
+    figure.update_yaxes(title="bytes (log scale)", **_powers_of_two(held[metric]))
     return figure
 
 
-def speed_by_drafter(frame: pd.DataFrame) -> go.Figure:
+def speed_by_drafter(frame: pd.DataFrame, looks: Looks | None = None) -> go.Figure:
     """Decoding speed as one bar per drafter, with its interval.
 
     Args:
-        frame: ``drafter``, ``decode_tok_per_s``, with ``_low`` and ``_high`` where known.
+        frame: ``drafter``, ``status``, ``decode_tok_per_s``, with ``_low`` and ``_high`` where known.
+        looks: How the page draws each drafter.
     """
-    return _bars(frame, "decode_tok_per_s", "decoding speed (tokens/s)")
+    return _bars(frame, "decode_tok_per_s", "decoding speed (tokens/s)", looks)
 
 
-def position_acceptance(frame: pd.DataFrame) -> go.Figure:
+def position_acceptance(frame: pd.DataFrame, looks: Looks | None = None) -> go.Figure:
     """Chance that a slot is accepted, given the slots before it, a line per drafter.
 
     Args:
         frame: ``drafter``, ``position``, ``position_acceptance``.
+        looks: How the page draws each drafter.
     """
-    figure = _lines(frame, "position", "position_acceptance")
+    figure = _lines(frame, "position", "position_acceptance", looks)
     figure.update_xaxes(title="slot of the draft", dtick=1)
     figure.update_yaxes(title="accepted, given the slots before", range=[0, 1.02])
     return figure
 
 
-def _lines(frame: pd.DataFrame, x: str, y: str) -> go.Figure:
+def _lines(frame: pd.DataFrame, x: str, y: str, looks: Looks | None) -> go.Figure:
     """A line with markers per drafter; intervals as bands behind them."""
     figure = go.Figure(layout={"template": TEMPLATE})
-    looks = styles(frame["drafter"])
+    looks = looks or styles(frame["drafter"])
     groups = list(_groups(frame.dropna(subset=[x, y]).sort_values(["drafter", x])))
     for drafter, part in groups:
         figure.add_traces(_band(part, x, y, looks[drafter], drafter))
@@ -97,6 +108,7 @@ def _band(part: pd.DataFrame, x: str, y: str, look: Style, drafter: str) -> list
             y=known[y + HIGH].tolist() + known[y + LOW].tolist()[::-1],
             fill="toself",
             fillcolor=look.band,
+            mode="lines",
             line={"width": 0},
             hoverinfo="skip",
             showlegend=False,
@@ -105,13 +117,13 @@ def _band(part: pd.DataFrame, x: str, y: str, look: Style, drafter: str) -> list
     ]
 
 
-def _bars(frame: pd.DataFrame, value: str, title: str) -> go.Figure:
+def _bars(frame: pd.DataFrame, value: str, title: str, looks: Looks | None) -> go.Figure:
     figure = go.Figure(layout={"template": TEMPLATE, "showlegend": False})
-    looks = styles(frame["drafter"])
+    looks = looks or styles(frame["drafter"])
     for row in frame.dropna(subset=[value]).sort_values(value).to_dict("records"):
         figure.add_bar(
             x=[row[value]],
-            y=[_plain(row["drafter"])],
+            y=[_plain(row["drafter"] if row["status"] == "ok" else f"{row['drafter']} ({row['status']})")],
             orientation="h",
             marker={"color": looks[row["drafter"]].colour},
             error_x=_error(row, value),
@@ -139,6 +151,13 @@ def _ladder(lengths: pd.Series[Any]) -> dict[str, Any]:
     """A logarithmic axis with a tick at each length that was measured."""
     rungs = sorted({int(length) for length in lengths.dropna()})
     return {"type": "log", "tickvals": rungs, "ticktext": [f"{rung:,}" for rung in rungs]}
+
+
+def _powers_of_two(sizes: pd.Series[Any]) -> dict[str, Any]:
+    """A logarithmic axis of bytes in binary units."""
+    low, high = math.floor(math.log2(sizes.min())), math.ceil(math.log2(sizes.max()))
+    ticks = [2**power for power in range(low, high + 1, max(1, (high - low) // 6))]
+    return {"type": "log", "tickvals": ticks, "ticktext": [format_bytes(tick) for tick in ticks]}
 
 
 def _plain(label: str) -> str:

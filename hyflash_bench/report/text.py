@@ -46,11 +46,8 @@ def duration_text(seconds: float | None) -> str:
 
 
 def heading(column: str) -> str:
-    """A column's name as a table heading: ``decode_tok_per_s`` -> ``decode tok/s``.
-
-    Bytes lose their unit here, since each value carries its own.
-    """
-    words = column.removesuffix("_bytes").replace("tok_per_s", "tok/s").replace("_", " ")
+    """A column's name as a table heading: ``decode_tok_per_s`` -> ``decode tok/s``."""
+    words = column.removeprefix("num_").replace("tok_per_s", "tok/s").replace("_", " ")
     return re.sub(r" s$", " (s)", words)
 
 
@@ -81,6 +78,8 @@ def _number_text(column: str, value: float, *, whole: bool) -> str:
         return format_bytes(value)
     if column.endswith("tok_per_s"):
         return f"{value:,.1f}"
+    if column.endswith("_share"):
+        return f"{value:.3f}"
     if column.endswith("_s"):
         return f"{value:.3g}"
     if whole or (column.startswith("num_") and value.is_integer()):

@@ -33,6 +33,12 @@ OTHERS = (PURPLE, SKY, OLIVE, ORANGE, BLUE, GREEN)
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross")
 
+AXIS = {
+    "gridcolor": "#d0d7de",
+    "zeroline": False,
+    "automargin": True,
+    "title": {"font": {"size": 14}, "standoff": 12},
+}
 TEMPLATE = go.layout.Template(
     layout={
         "font": {"family": "system-ui, sans-serif", "size": 14},
@@ -41,8 +47,8 @@ TEMPLATE = go.layout.Template(
         "margin": {"l": 64, "r": 16, "t": 12, "b": 56},
         "hovermode": "closest",
         "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "xanchor": "left", "x": 0},
-        "xaxis": {"gridcolor": "#8884", "zeroline": False, "automargin": True},
-        "yaxis": {"gridcolor": "#8884", "zeroline": False, "automargin": True},
+        "xaxis": AXIS,
+        "yaxis": AXIS,
     }
 )
 

@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import hyflash_bench
-from hyflash_bench.analysis.metrics import METRICS
+from hyflash_bench.analysis.metrics import METRICS, Metric
 from hyflash_bench.errors import UsageError
-from hyflash_bench.report import facts, sections
+from hyflash_bench.report import facts
 from hyflash_bench.report.answer import answer_of
-from hyflash_bench.report.sections import Section
+from hyflash_bench.report.figures import Looks
+from hyflash_bench.report.sections import Numbers, Section, sections_of
 from hyflash_bench.report.tables import Table
+from hyflash_bench.report.text import heading
+from hyflash_bench.report.theme import styles
 
 if TYPE_CHECKING:
     from hyflash_bench.results.reader import Run
@@ -32,6 +35,8 @@ class Definition:
     name: str
     text: str
     remark: str
+    formula: str
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,7 @@ class RunView:
     """One run on the page."""
 
     run_id: str
+    question: str
     answer: Sequence[str]
     notices: Sequence[str]
     sections: Sequence[Section]
@@ -69,24 +75,26 @@ def page_of(runs: Sequence[Run], title: str | None) -> Page:
     """
     if not runs:
         raise UsageError("A report needs a run, and none was given. Give at least one run folder.")
+    looks = styles(cell.drafter for run in runs for cell in run.manifest.cells)
     return Page(
         title=title or _title(runs),
         subtitle=_subtitle(runs),
-        runs=[_view(run) for run in runs],
+        runs=[_view(run, looks) for run in runs],
         definitions=[
-            Definition(metric.name, metric.definition, f"{metric.unit}, {metric.better} is better")
-            for metric in METRICS.values()
+            Definition(heading(name), metric.definition, _remark(metric), metric.formula, metric.source)
+            for name, metric in METRICS.items()
         ],
     )
 
 
-def _view(run: Run) -> RunView:
-    manifest = run.manifest
+def _view(run: Run, looks: Looks) -> RunView:
+    manifest, numbers = run.manifest, Numbers(run, looks)
     return RunView(
         run_id=run.run_id,
-        answer=answer_of(run),
+        question=_question(run),
+        answer=answer_of(numbers.headline, numbers.by_context),
         notices=_notices(run),
-        sections=sections.of(run),
+        sections=sections_of(numbers),
         identity=facts.identity_of(manifest),
         target=facts.target_of(manifest),
         environment=facts.environment_of(manifest),
@@ -94,6 +102,11 @@ def _view(run: Run) -> RunView:
         resolved=facts.resolved_of(manifest),
         suites=facts.suites_of(manifest),
     )
+
+
+def _remark(metric: Metric) -> str:
+    wish = "" if metric.better == "neither" else f"; {metric.better} is better"
+    return f"{metric.unit}{wish}"
 
 
 def _notices(run: Run) -> list[str]:
@@ -110,9 +123,15 @@ def _notices(run: Run) -> list[str]:
 
 
 def _title(runs: Sequence[Run]) -> str:
-    targets = sorted({cell.target for run in runs for cell in run.manifest.cells})
-    suites = sorted({cell.suite for run in runs for cell in run.manifest.cells})
+    cells = [cell for run in runs for cell in run.manifest.cells]
+    targets = dict.fromkeys(cell.target for cell in cells)
+    suites = dict.fromkeys(cell.suite for cell in cells)
     return f"Drafters for {', '.join(targets)} on {', '.join(suites)}"
+
+
+def _question(run: Run) -> str:
+    targets = dict.fromkeys(cell.target for cell in run.manifest.cells)
+    return f"Which drafter makes {' and '.join(targets)} fastest, and at what cost in bytes?"
 
 
 def _subtitle(runs: Sequence[Run]) -> str:

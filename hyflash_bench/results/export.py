@@ -5,9 +5,9 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from hyflash_bench.errors import MissingDependency, UnknownName
+from hyflash_bench.errors import UnknownName
 from hyflash_bench.results.atomic import replacing
 from hyflash_bench.results.schema import TABLES
 
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMATS", "export_run", "export_table"]
 
-NOT_MEASURED = "\N{EN DASH}"
+NOT_MEASURED = "--"
+_LATEX = str.maketrans(
+    {character: f"\\{character}" for character in "&%$#_{}"}
+    | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
+)
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -27,11 +31,10 @@ def export_table(frame: pd.DataFrame, path: Path | str) -> Path:
 
     Args:
         frame: Any frame; its index is left out.
-        path: ``.csv``, ``.parquet``, ``.md`` or ``.tex``; its folder is made if needed.
+        path: ``.csv``, ``.parquet``, ``.md`` or ``.tex`` (needs booktabs); its folder is made if needed.
 
     Raises:
         UnknownName: Another suffix.
-        MissingDependency: LaTeX without jinja2.
         DataError: The disk is full or the path cannot be written.
     """
     path = Path(path)
@@ -69,26 +72,18 @@ def _write_parquet(frame: pd.DataFrame, path: Path) -> None:
 
 
 def _write_markdown(frame: pd.DataFrame, path: Path) -> None:
-    header = [_markdown_cell(name) for name in frame.columns]
     rules = ["---:" if _is_number(frame[name]) else "---" for name in frame.columns]
-    rows = [[_markdown_cell(value) for value in row] for row in frame.itertuples(index=False)]
-    lines = [f"| {' | '.join(cells)} |\n" for cells in (header, rules, *rows)]
-    path.write_text("".join(lines), encoding="utf-8", newline="\n")
+    rows = [map(_markdown, frame.columns), rules, *_texts(frame, _markdown)]
+    text = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    path.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _write_latex(frame: pd.DataFrame, path: Path) -> None:
-    try:
-        text = (
-            frame.style.hide(axis="index")
-            .format(_plain, escape="latex")
-            .format_index(escape="latex", axis="columns")
-        )
-        path.write_text(text.to_latex(hrules=True), encoding="utf-8", newline="\n")
-    except ImportError:
-        raise MissingDependency(
-            "LaTeX tables need jinja2, which is not installed. "
-            "Run: pip install jinja2, or export csv, parquet or md."
-        ) from None
+    columns = "".join("r" if _is_number(frame[name]) else "l" for name in frame.columns)
+    header, *rows = (" & ".join(row) + r" \\" for row in [map(_latex, frame.columns), *_texts(frame, _latex)])
+    begin, end = rf"\begin{{tabular}}{{{columns}}}", r"\end{tabular}"
+    lines = [begin, r"\toprule", header, r"\midrule", *rows, r"\bottomrule", end, ""]
+    path.write_text("\n".join(lines), encoding="utf-8", newline="\n")
 
 
 FORMATS: Mapping[str, Callable[[pd.DataFrame, Path], None]] = {
@@ -110,21 +105,31 @@ def _without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(**{str(name): frame[name].map(neutral) for name in texts})
 
 
-def _markdown_cell(value: object) -> str:
+def _texts(frame: pd.DataFrame, escaped: Callable[[str], str]) -> Iterable[tuple[str, ...]]:
+    """Rows as text."""
+    columns = [[escaped(_plain(value)) for value in frame[name].astype(object)] for name in frame]
+    return zip(*columns, strict=True)
+
+
+def _markdown(text: str) -> str:
     # Replies and error messages come from models; a table must not carry their markup.
-    text = html.escape(_plain(value), quote=False)
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\r", " ").replace("\n", " ")
+    text = html.escape(text, quote=False).replace("\\", "\\\\").replace("|", "\\|")
+    return " ".join(text.splitlines())
+
+
+def _latex(text: str) -> str:
+    return " ".join(text.translate(_LATEX).splitlines())
 
 
 def _plain(value: object) -> str:
     import pandas as pd
 
-    if value is None or value is pd.NA or value != value:  # noqa: PLR0124 - only NaN differs from itself
+    if value is None or value is pd.NA or value != value:  # noqa: PLR0124 - NaN alone differs from itself
         return NOT_MEASURED
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _is_number(column: pd.Series) -> bool:
+def _is_number(column: pd.Series[Any]) -> bool:
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
-    return is_numeric_dtype(column) and not is_bool_dtype(column)
+    return bool(is_numeric_dtype(column)) and not is_bool_dtype(column)

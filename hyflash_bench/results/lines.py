@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from io import RawIOBase
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -52,7 +53,8 @@ class LineFile:
         self.path = path
         try:
             self._file = opener(path)
-            self._cut(_length_of_whole_lines(path))
+            self._length = _length_of_whole_lines(path)
+            self._cut()
         except OSError as error:
             raise write_error(path, error) from error
 
@@ -64,24 +66,29 @@ class LineFile:
                 with the line before.
         """
         line = encode(record).encode() + b"\n"
-        start = self._file.seek(0, os.SEEK_END)
         try:
+            self._cut()
             rest = memoryview(line)
             while rest:
                 rest = rest[self._file.write(rest) or 0 :]
             os.fsync(self._file.fileno())
         except OSError as error:
-            self._cut(start)
+            with suppress(OSError):  # if this fails too, the next append or opening does it
+                self._cut()
             raise write_error(self.path, error) from error
+        start = self._length
+        self._length += len(line)
         return start
 
     def close(self) -> None:
         """Let go of the file."""
         self._file.close()
 
-    def _cut(self, length: int) -> None:
-        self._file.truncate(length)
-        os.fsync(self._file.fileno())
+    def _cut(self) -> None:
+        """Drop what an interrupted write left behind the last whole line."""
+        if self._file.seek(0, os.SEEK_END) != self._length:
+            self._file.truncate(self._length)
+            os.fsync(self._file.fileno())
 
 
 def encode(record: Spec, indent: int | None = None) -> str:

@@ -36,6 +36,10 @@ VOLATILE = frozenset(
 """Facts of the moment, at any depth; the same machine with the same software may differ in them."""
 
 
+# The same target may be asked for by another name, or with longer contexts allowed.
+_TARGET_IDENTITY = ("fingerprint", "dtype", "device", "attention")
+
+
 def merge_manifests(stored: Manifest, new: Manifest) -> Manifest:
     """The manifest of a continued run: old and new cells, the new request, the old birthday.
 
@@ -43,7 +47,7 @@ def merge_manifests(stored: Manifest, new: Manifest) -> Manifest:
         UsageError: The target or the environment is another one, so the numbers cannot be mixed.
     """
     changed = [
-        *differences("target", stored.target, new.target),
+        *differences("target", _identity(stored.target), _identity(new.target)),
         *differences("environment", stored.environment, new.environment),
     ]
     if changed:
@@ -81,6 +85,10 @@ def differences(name: str, old: Mapping[str, Any] | None, new: Mapping[str, Any]
         for key in keys
         if was.get(key, "absent") != now.get(key, "absent")
     ]
+
+
+def _identity(target: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {key: target[key] for key in _TARGET_IDENTITY if key in target} if target else {}
 
 
 def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

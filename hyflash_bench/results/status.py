@@ -80,9 +80,7 @@ def judged(
     }
 
 
-def cell_states(
-    manifest: Manifest, conversations: Iterable[ConversationRecord]
-) -> dict[str, CellState]:
+def cell_states(manifest: Manifest, conversations: Iterable[ConversationRecord]) -> dict[str, CellState]:
     """State of every cell of a run, from its judged conversations."""
     by_cell: dict[str, list[ConversationRecord]] = {cell.cell_id: [] for cell in manifest.cells}
     for conversation in conversations:
@@ -100,9 +98,7 @@ def _state(cell: CellRecord, done: list[ConversationRecord]) -> CellState:
     return CellState(status, message, counts, pending)
 
 
-def _silence(
-    drafters: Mapping[str, str], conversations: Iterable[ConversationRecord]
-) -> dict[str, str]:
+def _silence(drafters: Mapping[str, str], conversations: Iterable[ConversationRecord]) -> dict[str, str]:
     """Drafters that finished conversations without one proposal, with what to say about it.
 
     Args:

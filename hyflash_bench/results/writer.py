@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -55,21 +56,21 @@ class RunWriter:
                 f"{folder} is not empty and holds no run. Give an --output-path that is new, "
                 "empty or a former run."
             )
-        self._lock = _locked(self.layout)
-        try:
+        with ExitStack() as opened:
+            opened.callback(_locked(self.layout).release)
             if fresh:
                 _discard(self.layout)
             _refuse_other_schema(self.layout)
             self._trace_lines = LineFile(self.layout.traces)
+            opened.callback(self._trace_lines.close)
             self._conversation_lines = LineFile(self.layout.conversations)
+            opened.callback(self._conversation_lines.close)
             self._traces = TraceIndex(self.layout.traces)
             self._status = {
                 (line.value["cell_id"], line.value["item_id"]): line.value["status"]
                 for line in read_lines(self.layout.conversations)
             }
-        except BaseException:
-            self._lock.release()
-            raise
+            self._opened = opened.pop_all()
 
     def write_manifest(self, manifest: Manifest) -> Manifest:
         """Replace the manifest in one go; returns it as written, united with a former run's.
@@ -114,16 +115,14 @@ class RunWriter:
         Raises:
             DataError: A line is damaged, or the disk is full.
         """
-        # pandas takes half a second to import and a run needs it only here.
+        # pandas takes half a second to import, and writing needs it only here.
         from hyflash_bench.results.tables import write_tables
 
         write_tables(self.layout)
 
     def close(self) -> None:
         """Let the next process in."""
-        self._trace_lines.close()
-        self._conversation_lines.close()
-        self._lock.release()
+        self._opened.close()
 
     def __enter__(self) -> Self:
         """Return the open writer."""

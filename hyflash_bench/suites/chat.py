@@ -83,9 +83,7 @@ class ChatTokenizer:
         return self.encode(self._render(messages))
 
     def _render(self, messages: list[dict[str, str]]) -> str:
-        return str(
-            self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        )
+        return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
 
 def _user(text: str) -> dict[str, str]:

@@ -10,10 +10,11 @@ and only those few are tokenised as the target will read them.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, product
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from hyflash_bench.errors import DataError
 from hyflash_bench.suites.chat import ChatTokenizer
@@ -35,7 +36,10 @@ Frame = Callable[[Sequence[str]], str]
 """Makes the user's message from the pieces of an excerpt."""
 
 MAX_CHARS_PER_TOKEN = 8
-MAX_CHECKS = 200
+# Tokens by which a phrasing may cost another number than around the short excerpt it was measured
+# with, and how many phrasings are tried around one excerpt.
+_SHIFT = 1
+_TRIES = 4
 
 _ABBREVIATIONS = ("e.g", "i.e", "etc", "vs", "Mr", "Mrs", "Dr", "St")
 _NO_ABBREVIATION = "".join(rf"(?<!\b{re.escape(short)}\.)" for short in _ABBREVIATIONS)
@@ -45,6 +49,13 @@ _SENTENCE_END = re.compile(
     r"|(?<=\S)(?=[ \t]*\n[ \t]*\n)"
 )
 _LINE_END = re.compile(r"(?<=\S)(?=[ \t]*\n)")
+
+
+class Span(NamedTuple):
+    """Pieces ``first`` to ``last`` (exclusive)."""
+
+    first: int
+    last: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,28 +114,45 @@ def cut_exactly(
         DataError: The text is too short, or no choice fits (more phrasings would help).
     """
     window = _Window(chat, pieces, anchors, grow, num_tokens)
-    checks = 0
     costs = [window.overhead(frame) for frame in frames]
-    if window.total + min(costs) < num_tokens:
+    if window.total + max(costs) < num_tokens:
         raise DataError(
             f"{where}: the text is too short for a prompt of {num_tokens:,} tokens; about "
-            f"{window.total + min(costs):,} is the most. Add neighbours to the document or leave "
+            f"{window.total + max(costs):,} is the most. Add neighbours to the document or leave "
             "this context length out."
         )
-    for slip in (0, 1, -1, 2, -2):
-        for anchor in anchors:
-            for frame, cost in zip(frames, costs, strict=True):
-                span = window.span(anchor, num_tokens - cost + slip)
-                if span is None or checks == MAX_CHECKS:
-                    continue
-                checks += 1
-                text = frame(pieces[span[0] : span[1]])
-                if len(chat.first_turn(text)) == num_tokens:
-                    return Cut(text, *span)
+
+    def length(text: str) -> int:
+        return len(chat.first_turn(text))
+
+    low, high = num_tokens - max(costs), num_tokens - min(costs)
+    for anchor in anchors:
+        bodies: dict[Span, int] = {}
+        shift = 0
+        while True:
+            fresh = [s for s in window.spans(anchor, low - shift, high - shift) if s not in bodies]
+            for span in fresh:
+                inside = pieces[slice(*span)]
+                bodies[span] = length(frames[0](inside)) - costs[0]
+                for frame in _nearest(frames, costs, num_tokens - bodies[span])[:_TRIES]:
+                    text = frame(inside)
+                    if length(text) == num_tokens:
+                        return Cut(text, *span)
+            if not fresh:
+                break
+            # Some tokenizers join across pieces, or put a space before each: look where they lead.
+            shift = bodies[fresh[0]] - window.estimate(fresh[0])
     raise DataError(
-        f"{where}: no excerpt gives exactly {num_tokens:,} tokens with this tokenizer "
-        f"({checks} candidates tried). Offer more phrasings in the suite file."
+        f"{where}: no excerpt gives exactly {num_tokens:,} tokens with this tokenizer. "
+        "Offer phrasings of more different lengths in the suite file."
     )
+
+
+def _nearest(frames: Sequence[Frame], costs: Sequence[int], wanted: int) -> list[Frame]:
+    """Frames of about the wanted cost, the nearest first: where words meet, counts may shift."""
+    off = [abs(cost - wanted) for cost in costs]
+    order = sorted(range(len(frames)), key=lambda index: off[index])
+    return [frames[index] for index in order if off[index] <= _SHIFT]
 
 
 def excerpt(pieces: Sequence[str]) -> str:
@@ -162,35 +190,31 @@ class _Window:
         self._bare = chat.count([excerpt([piece]) for piece in inside])
         self._sums = [0, *accumulate(self._counts)]
         self.total = self._sums[-1]
-        if grow == "forward":
-            self._place = {total: index for index, total in enumerate(self._sums)}
-        else:
-            self._place = {
-                self._sums[index] + count - bare: index
-                for index, (count, bare) in enumerate(
-                    zip(self._counts, self._bare, strict=True)
-                )
-            }
 
     def overhead(self, frame: Frame) -> int:
         """Tokens that the frame and the chat template add."""
-        sample = self._pieces[self._low : self._high][:8]
+        sample = self._pieces[self._low : self._low + 2]
         counted = self._bare[0] + sum(self._counts[1 : len(sample)])
         return len(self._chat.first_turn(frame(sample))) - counted
 
-    def span(self, anchor: int, num_tokens: int) -> tuple[int, int] | None:
-        """Pieces from or up to the anchor that count ``num_tokens`` together."""
-        fixed = anchor - self._low
+    def estimate(self, span: Span) -> int:
+        """Tokens of an excerpt: the sum over its pieces."""
+        first, last = (index - self._low for index in span)
+        return self._bare[first] + self._sums[last] - self._sums[first + 1]
+
+    def spans(self, anchor: int, low: int, high: int) -> Iterator[Span]:
+        """Excerpts from or up to the anchor with about ``low`` to ``high`` tokens, longest first."""
+        fixed = self._sums[anchor - self._low]
         if self._grow == "forward":
-            skipped = self._sums[fixed] + self._counts[fixed] - self._bare[fixed]
-            moving = self._place.get(num_tokens + skipped)
-            if moving is None or moving <= fixed:
-                return None
-            return anchor, self._low + moving
-        moving = self._place.get(self._sums[fixed] - num_tokens)
-        if moving is None or moving >= fixed:
-            return None
-        return self._low + moving, anchor
+            shortest = bisect_left(self._sums, fixed + low)
+            longest = bisect_right(self._sums, fixed + high + 1)
+            ends = range(self._low + shortest, self._low + longest)
+            yield from (Span(anchor, end) for end in reversed(ends) if end > anchor)
+        else:
+            longest = bisect_left(self._sums, fixed - high - 1)
+            shortest = bisect_right(self._sums, fixed - low)
+            starts = range(self._low + longest, self._low + shortest)
+            yield from (Span(start, anchor) for start in starts if start < anchor)
 
 
 def _reach(pieces: Iterator[str] | Sequence[str], budget: int) -> int:

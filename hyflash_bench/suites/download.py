@@ -23,7 +23,7 @@ from pathlib import Path
 from hyflash_bench.errors import DownloadError, MissingDependency
 from hyflash_bench.spec.suite import NpmSource, PypiSource
 
-__all__ = ["WrongHash", "download_npm", "download_pypi", "sha256_of", "verify"]
+__all__ = ["HashMismatchError", "download_npm", "download_pypi", "sha256_of", "verify"]
 
 TIMEOUT_S = 900.0
 
@@ -35,7 +35,7 @@ _BACKENDS = (
     "poetry.core.masonry.api",
     "pdm.backend",
 )
-_STAND_IN = '''\
+_STAND_IN = """\
 import os, sys
 
 def prepare_metadata_for_build_wheel(folder, config_settings=None):
@@ -47,10 +47,10 @@ def prepare_metadata_for_build_wheel(folder, config_settings=None):
     return info
 
 __legacy__ = sys.modules[__name__]
-'''
+"""
 
 
-class WrongHash(DownloadError):
+class HashMismatchError(DownloadError):
     """An archive arrived, but not the one that the suite names."""
 
     def __init__(self, label: str, expected: str, found: str) -> None:
@@ -68,7 +68,7 @@ def download_pypi(source: PypiSource, folder: Path) -> Path:
     Raises:
         MissingDependency: pip is not installed.
         DownloadError: pip failed.
-        WrongHash: The archive is another one.
+        HashMismatchError: The archive is another one.
     """
     if importlib.util.find_spec("pip") is None:
         raise MissingDependency(
@@ -94,7 +94,7 @@ def download_pypi(source: PypiSource, folder: Path) -> Path:
     output = _run(command, source.label, "pip", environment)
     found = re.search(r"Got\s+([0-9a-f]{64})", output)
     if found:
-        raise WrongHash(source.label, source.sha256, found.group(1))
+        raise HashMismatchError(source.label, source.sha256, found.group(1))
     return _only_file(archives, source.label, "pip", output)
 
 
@@ -124,11 +124,11 @@ def verify(archive: Path, label: str, expected: str) -> None:
     """Compare an archive with the hash that the suite names.
 
     Raises:
-        WrongHash: It is another one.
+        HashMismatchError: It is another one.
     """
     found = sha256_of(archive)
     if found != expected:
-        raise WrongHash(label, expected, found)
+        raise HashMismatchError(label, expected, found)
 
 
 def sha256_of(path: Path) -> str:
@@ -150,7 +150,7 @@ def _write_stand_in(folder: Path) -> None:
 
 def _run(command: list[str], label: str, tool: str, environment: dict[str, str]) -> str:
     try:
-        done = subprocess.run(  # noqa: S603 - fixed command, checked names
+        done = subprocess.run(
             command,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -163,8 +163,7 @@ def _run(command: list[str], label: str, tool: str, environment: dict[str, str])
         )
     except subprocess.TimeoutExpired:
         raise DownloadError(
-            f"{label}: {tool} did not finish within {TIMEOUT_S:.0f} seconds. "
-            "Check the network and try again."
+            f"{label}: {tool} did not finish within {TIMEOUT_S:.0f} seconds. Check the network and try again."
         ) from None
     except OSError as error:
         raise MissingDependency(f"{label}: {tool} cannot be started: {error}.") from None

@@ -8,25 +8,89 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hyflash_bench.suites.conversation import Expected
 
 __all__ = ["PUZZLES", "Puzzle"]
 
-_PLACES = (
-    "Aldersey Birkholm Carrowick Dunmarsh Eskerby Farndale Gellport Harrowmere Inverleck Jorvale "
-    "Kestwick Lowmoor Marrick Norhaven Oxbarrow Pellstone Quarnley Rosscar Skellby Thornhythe "
-    "Ulverby Varnholt Westerlow Yarrowgate"
-).split()
-_BUILDINGS = "lighthouse mill bakery chapel station library ferry-house observatory".split()
-_COLOURS = (
-    "amber cobalt crimson ebony emerald fawn indigo ivory jade lilac maroon mauve ochre olive pearl "
-    "russet saffron sepia silver teal umber violet"
-).split()
-_COINED = (
-    "brindel calvo dorrit esker fennick galder hobnat imber jessop kellin lorn mirrack nettel orrin "
-    "pallix quibb rondel sarn tavver umbrik vellan wexil yarrick zephin"
-).split()
+_PLACES = [
+    "Aldersey",
+    "Birkholm",
+    "Carrowick",
+    "Dunmarsh",
+    "Eskerby",
+    "Farndale",
+    "Gellport",
+    "Harrowmere",
+    "Inverleck",
+    "Jorvale",
+    "Kestwick",
+    "Lowmoor",
+    "Marrick",
+    "Norhaven",
+    "Oxbarrow",
+    "Pellstone",
+    "Quarnley",
+    "Rosscar",
+    "Skellby",
+    "Thornhythe",
+    "Ulverby",
+    "Varnholt",
+    "Westerlow",
+    "Yarrowgate",
+]
+_BUILDINGS = ["lighthouse", "mill", "bakery", "chapel", "station", "library", "ferry-house", "observatory"]
+_COLOURS = [
+    "amber",
+    "cobalt",
+    "crimson",
+    "ebony",
+    "emerald",
+    "fawn",
+    "indigo",
+    "ivory",
+    "jade",
+    "lilac",
+    "maroon",
+    "mauve",
+    "ochre",
+    "olive",
+    "pearl",
+    "russet",
+    "saffron",
+    "sepia",
+    "silver",
+    "teal",
+    "umber",
+    "violet",
+]
+_COINED = [
+    "brindel",
+    "calvo",
+    "dorrit",
+    "esker",
+    "fennick",
+    "galder",
+    "hobnat",
+    "imber",
+    "jessop",
+    "kellin",
+    "lorn",
+    "mirrack",
+    "nettel",
+    "orrin",
+    "pallix",
+    "quibb",
+    "rondel",
+    "sarn",
+    "tavver",
+    "umbrik",
+    "vellan",
+    "wexil",
+    "yarrick",
+    "zephin",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +199,7 @@ def _facts(key: str, number: int) -> list[_Fact]:
 def _chain(names: Sequence[str], count: int) -> list[str]:
     first = f"The {names[0]} crate holds {count} candles."
     links = [
-        f"The {name} crate holds as many candles as the {before} crate."
-        for before, name in zip(names, names[1:], strict=False)
+        f"The {name} crate holds as many candles as the {before} crate." for before, name in pairwise(names)
     ]
     return [first, *links]
 

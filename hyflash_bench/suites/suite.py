@@ -102,9 +102,7 @@ class Suite:
         return tuple(
             item
             for item in self._items.values()
-            if not selection.fits(
-                item, max_positions, max_new_tokens or self.max_new_tokens(item.task)
-            )
+            if not selection.fits(item, max_positions, max_new_tokens or self.max_new_tokens(item.task))
         )
 
     def build(self, item: Item, tokenizer: ChatTokenizer) -> Conversation:
@@ -119,9 +117,7 @@ class Suite:
             raise UnknownName(f"item of suite {self.name}", item.item_id, self._items)
         return self._builders[item.task].build(item, tokenizer)
 
-    def prepare(
-        self, progress: Progress | None = None, items: Iterable[Item] | None = None
-    ) -> None:
+    def prepare(self, progress: Progress | None = None, items: Iterable[Item] | None = None) -> None:
         """Fetch and verify all texts that the items need, so that nothing is fetched later.
 
         Args:

@@ -96,9 +96,7 @@ def _length(built: Conversation, tokenizer: ChatTokenizer) -> Iterator[Finding]:
     wanted = built.item.context_length
     found = len(tokenizer.first_turn(built.turns[0].text, built.system))
     if wanted is not None and found != wanted:
-        yield Finding(
-            "error", built.item.item_id, f"The prompt has {found:,} tokens, not {wanted:,}."
-        )
+        yield Finding("error", built.item.item_id, f"The prompt has {found:,} tokens, not {wanted:,}.")
 
 
 def _answers(built: Conversation) -> Iterator[Finding]:
@@ -108,6 +106,4 @@ def _answers(built: Conversation) -> Iterator[Finding]:
             continue
         if score(turn.expected, turn.text) < 1.0:
             wanted = ", ".join(turn.expected.answers)
-            yield Finding(
-                "error", built.item.item_id, f"The prompt does not hold its own answer ({wanted})."
-            )
+            yield Finding("error", built.item.item_id, f"The prompt does not hold its own answer ({wanted}).")

@@ -32,6 +32,7 @@ _ACTIVATIONS: dict[str, Activation] = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu": "gelu",
 }
+_LAYER_TYPES = {"full_attention", "sliding_attention"}
 _ROPE_TYPES = ("default", "linear", "llama3", "longrope", "yarn")
 
 
@@ -121,9 +122,7 @@ class Architecture:
     def linears(self) -> tuple[Linear, ...]:
         """Every matrix that a pass multiplies with."""
         inner = [
-            linear
-            for layer in self.layers
-            for linear in (layer.qkv, layer.output, layer.gate_up, layer.down)
+            linear for layer in self.layers for linear in (layer.qkv, layer.output, layer.gate_up, layer.down)
         ]
         return (*inner, self.head)
 
@@ -147,26 +146,28 @@ def check_supported(config: Any) -> None:
 
 def _refusal(config: Any) -> str | None:
     kind = str(getattr(config, "model_type", "unknown"))
+    foreign = sorted(
+        set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
+    )
     if getattr(config, "is_encoder_decoder", False):
         return f"Model type {kind!r} is an encoder-decoder"
-    layer_types = set(getattr(config, "layer_types", None) or ())
-    foreign = sorted(layer_types - {"full_attention", "sliding_attention"})
     if foreign:
+        layers = ", ".join(foreign)
         return (
-            f"Model type {kind!r} has layers of type {', '.join(foreign)}, whose state cannot be "
-            "cut back after a rejected draft"
+            f"Model type {kind!r} has layers of type {layers}, whose state cannot be cut back"
         )
     if kind not in FAMILIES:
         return f"Model type {kind!r} is not known to the engine"
-    if getattr(config, "use_bidirectional_attention", False):
-        return f"This {kind!r} model attends in both directions"
     activation = getattr(config, "hidden_activation", None) or config.hidden_act
+    scaling = [kind for kind in _rope_types(config) if kind not in _ROPE_TYPES]
+    reason = None
     if activation not in _ACTIVATIONS:
-        return f"Activation {activation!r} is not one of {', '.join(sorted(_ACTIVATIONS))}"
-    for rope_type in _rope_types(config):
-        if rope_type not in _ROPE_TYPES:
-            return f"Rotary scaling {rope_type!r} changes with the length of the context"
-    return None
+        reason = f"Activation {activation!r} is not one of {', '.join(sorted(_ACTIVATIONS))}"
+    elif scaling:
+        reason = f"Rotary scaling {scaling[0]!r} changes as the context grows"
+    elif getattr(config, "use_bidirectional_attention", False):
+        reason = f"This {kind!r} model attends in both directions"
+    return reason
 
 
 def _rope_types(config: Any) -> list[str]:
@@ -252,7 +253,7 @@ def _fuse(modules: list[Any]) -> Linear:
         return Linear(module.weight.data, None if module.bias is None else module.bias.data)
     weight = torch.cat([module.weight.data for module in modules])
     for module, part in zip(
-        modules, weight.split([module.out_features for module in modules]), strict=True
+        modules, torch.split(weight, [module.out_features for module in modules]), strict=True
     ):
         module.weight.data = part
     if modules[0].bias is None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 __all__ = ["Visibility", "grouped_attention", "sdpa_attention"]
 
@@ -112,14 +112,12 @@ def sdpa_attention(
     Returns:
         ``[T, heads * head_dim]``.
     """
-    num_rows, num_heads, head_dim = queries.shape
+    num_rows, num_heads, _ = queries.shape
     num_groups = keys.shape[0]
     size = num_heads // num_groups
     folded = _fold(queries, num_groups)
     tiled = None if mask is None else mask.repeat(size, 1)
-    mixed = F.scaled_dot_product_attention(
-        folded[None], keys[None], values[None], attn_mask=tiled, scale=scale
-    )
+    mixed = scaled_dot_product_attention(folded[None], keys[None], values[None], attn_mask=tiled, scale=scale)
     return _unfold(mixed[0], num_rows)
 
 
@@ -129,6 +127,7 @@ def grouped_attention(
     values: Tensor,
     mask: Tensor | None,
     scale: float,
+    *,
     softcap: float | None = None,
 ) -> Tensor:
     """Attention by two batched matrix products, in blocks of rows; knows score soft-capping.
@@ -139,19 +138,12 @@ def grouped_attention(
     num_groups, num_keys, _ = keys.shape
     block = max(1, _SCORE_BYTES // (4 * num_heads * num_keys))
     if num_rows > block:
-        return torch.cat(
-            [
-                grouped_attention(
-                    queries[at : at + block],
-                    keys,
-                    values,
-                    None if mask is None else mask[at : at + block],
-                    scale,
-                    softcap,
-                )
-                for at in range(0, num_rows, block)
-            ]
-        )
+        parts = []
+        for at in range(0, num_rows, block):
+            rows = slice(at, at + block)
+            seen = None if mask is None else mask[rows]
+            parts.append(grouped_attention(queries[rows], keys, values, seen, scale, softcap=softcap))
+        return torch.cat(parts)
     scores = torch.bmm(_fold(queries, num_groups) * scale, keys.transpose(1, 2))
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
@@ -164,9 +156,7 @@ def grouped_attention(
 def _fold(queries: Tensor, num_groups: int) -> Tensor:
     """``[T, heads, head_dim]`` to ``[kv_heads, group * T, head_dim]``."""
     num_rows, num_heads, head_dim = queries.shape
-    return queries.permute(1, 0, 2).reshape(
-        num_groups, num_heads // num_groups * num_rows, head_dim
-    )
+    return queries.permute(1, 0, 2).reshape(num_groups, num_heads // num_groups * num_rows, head_dim)
 
 
 def _unfold(mixed: Tensor, num_rows: int) -> Tensor:

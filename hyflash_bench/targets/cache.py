@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 __all__ = ["KVCache", "SavedRows"]
+
+_SLOT_MULTIPLE = 4
+"""The compiled attention reads keys four at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +48,13 @@ class KVCache:
             raise ValueError(f"a cache needs room for at least 1 token, not {capacity}")
         self.length = 0
         self.capacity = capacity
-        self._rows = torch.empty(
-            (num_layers, 2, num_kv_heads, capacity, head_dim), dtype=dtype, device=device
+        num_slots = -(-capacity // _SLOT_MULTIPLE) * _SLOT_MULTIPLE
+        self.rows = torch.empty(
+            (num_layers, 2, num_kv_heads, num_slots, head_dim), dtype=dtype, device=device
         )
-        self.layers: tuple[tuple[Tensor, Tensor], ...] = tuple(
-            (layer[0], layer[1]) for layer in self._rows
-        )
-        """Per layer, keys and values as views, each ``[kv_heads, capacity, head_dim]``."""
+        """``[layers, 2, kv_heads, slots, head_dim]``, a few slots more than ``capacity``."""
+        self.layers: tuple[tuple[Tensor, Tensor], ...] = tuple((layer[0], layer[1]) for layer in self.rows)
+        """Per layer, keys and values as views, each ``[kv_heads, slots, head_dim]``."""
 
     @property
     def free(self) -> int:
@@ -60,15 +64,15 @@ class KVCache:
     @property
     def bytes_per_token(self) -> int:
         """Bytes of one slot over all layers."""
-        return self.bytes() // self.capacity
+        return self.bytes() // self.rows.shape[3]
 
     def bytes(self) -> int:
         """Bytes allocated, used or not."""
-        return self._rows.numel() * self._rows.element_size()
+        return self.rows.numel() * self.rows.element_size()
 
     def tensors(self) -> Iterable[Tensor]:
         """Every tensor that the cache keeps alive."""
-        return (self._rows,)
+        return (self.rows,)
 
     def reserve(self, count: int) -> int:
         """Check that ``count`` more tokens fit.
@@ -80,9 +84,7 @@ class KVCache:
             ValueError: They do not.
         """
         if count > self.free:
-            raise ValueError(
-                f"{count} tokens do not fit behind {self.length} in a cache of {self.capacity}"
-            )
+            raise ValueError(f"{count} tokens do not fit behind {self.length} in a cache of {self.capacity}")
         return self.length
 
     def truncate(self, length: int) -> None:
@@ -101,13 +103,13 @@ class KVCache:
         """
         count = int(rows.shape[0])
         path = rows.tolist()
-        if any(low >= high for low, high in zip(path, path[1:], strict=False)) or (
+        if any(low >= high for low, high in pairwise(path)) or (
             path and (path[0] < 0 or start + path[-1] >= self.length)
         ):
             raise ValueError(f"rows {path} are not an increasing path behind slot {start}")
         if count and path[-1] != count - 1:
-            self._rows[:, :, :, start : start + count] = self._rows.index_select(
-                3, rows.to(self._rows.device) + start
+            self.rows[:, :, :, start : start + count] = self.rows.index_select(
+                3, rows.to(self.rows.device) + start
             )
         self.length = start + count
 
@@ -115,9 +117,9 @@ class KVCache:
         """Copy the slots ``start`` to ``stop`` (exclusive), to be put back later."""
         if not 0 <= start <= stop <= self.capacity:
             raise ValueError(f"slots {start}:{stop} are not within a cache of {self.capacity}")
-        return SavedRows(start, self._rows[:, :, :, start:stop].clone())
+        return SavedRows(start, self.rows[:, :, :, start:stop].clone())
 
     def restore(self, saved: SavedRows) -> None:
         """Put saved slots back where they were; ``length`` stays as it is."""
         stop = saved.start + saved.rows.shape[3]
-        self._rows[:, :, :, saved.start : stop] = saved.rows
+        self.rows[:, :, :, saved.start : stop] = saved.rows

@@ -47,6 +47,6 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
             "w", encoding="utf-8", dir=path.parent, prefix=path.name, delete=False
         ) as file:
             json.dump(value, file, indent=1, sort_keys=True)
-        os.replace(file.name, path)
+        Path(file.name).replace(path)
     except OSError as error:
         logger.debug("not kept in the cache: %s (%s)", path, error)

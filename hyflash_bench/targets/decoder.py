@@ -1,126 +1,146 @@
-"""One pass of a decoder-only model over a few or many rows, writing into the cache.
+"""One pass of a decoder-only model over few or many rows, writing into the cache.
 
-Two sets of kernels do the work: plain torch, for any device, dtype and length; and the compiled
-ones, for float32 passes of a few rows on a CPU.
+Plain torch serves any device, dtype and length. Passes of a few rows in float32 on a CPU go
+through the compiled kernels where those could be built and are no slower.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.functional import gelu, silu
 
-from hyflash_bench.targets.architecture import Architecture, Layer, Linear, Norm
+from hyflash_bench.targets.architecture import Activation, Architecture, Layer, Norm
 from hyflash_bench.targets.attention import Visibility, grouped_attention, sdpa_attention
 from hyflash_bench.targets.cache import KVCache
 from hyflash_bench.targets.linear import LinearForms
-from hyflash_bench.targets.native import MAX_ROWS, Native
+from hyflash_bench.targets.native import NativeDecoder
 
-__all__ = ["Attention", "Decoder", "Hidden"]
+__all__ = ["Attention", "Decoder"]
 
 Attention = Literal["auto", "grouped", "sdpa"]
 Rotary = dict[str, tuple[Tensor, Tensor]]
 
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "silu": F.silu,
-    "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+_ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "silu": silu,
+    "gelu": gelu,
+    "gelu_tanh": lambda x: gelu(x, approximate="tanh"),
 }
+_FEW_ROWS = 16
+"""Rows up to which two batched products beat torch's fused attention kernel on a CPU."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hidden:
-    """The residual stream of T rows.
+class Decoder:
+    """Runs an architecture.
 
     Attributes:
-        last: ``[T, d]``, leaving the last layer, before the final norm.
-        taps: Layer id -> ``[T, d]``.
+        arch: What is run.
+        native_rows: Longest pass that goes through the compiled kernels; 0 where none does.
+
+    Args:
+        arch: See above.
+        rotary: The model's own rotary module.
+        forms: Forms of its matrix products.
+        native: The compiled kernels for this architecture, or None.
+        attention: Kernel asked for; any other than ``auto`` keeps passes in plain torch.
     """
 
-    last: Tensor
-    taps: dict[int, Tensor]
-
-
-class Kernels(ABC):
-    """The four operations that a layer is made of; T rows each."""
-
-    @abstractmethod
-    def norm(self, x: Tensor, norm: Norm) -> Tensor:
-        """RMS norm of ``[T, d]``."""
-
-    @abstractmethod
-    def linear(self, x: Tensor, linear: Linear) -> Tensor:
-        """``[T, in]`` to ``[T, out]``."""
-
-    @abstractmethod
-    def attend(
+    def __init__(
         self,
-        qkv: Tensor,
-        layer: Layer,
-        keys: Tensor,
-        values: Tensor,
-        rotary: tuple[Tensor, Tensor],
-        view: Visibility,
-    ) -> Tensor:
-        """Write keys and values into the cache and mix what each row sees.
-
-        Args:
-            qkv: ``[T, (heads + 2 kv_heads) * head_dim]``; may be overwritten.
-            layer: Its norms and window.
-            keys: ``[kv_heads, capacity, head_dim]`` of the cache.
-            values: Like keys.
-            rotary: Cosine and sine, ``[T, rotary_dim]`` each.
-            view: Which slots each row sees.
-
-        Returns:
-            ``[T, heads * head_dim]``.
-        """
-
-    @abstractmethod
-    def gate(self, gate_up: Tensor) -> Tensor:
-        """``[T, 2 f]`` to ``[T, f]``."""
-
-
-class TorchKernels(Kernels):
-    """Any device, dtype and number of rows."""
-
-    def __init__(self, arch: Architecture, linear: LinearForms, attention: Attention) -> None:
-        self._arch = arch
-        self._linear = linear
+        arch: Architecture,
+        rotary: Any,
+        forms: LinearForms,
+        native: NativeDecoder | None = None,
+        attention: Attention = "auto",
+    ) -> None:
+        self.arch = arch
+        self._rotary = rotary
+        self._kinds = sorted({layer.kind for layer in arch.layers})
+        self._linear = forms
         self._attention = attention
         self._activation = _ACTIVATIONS[arch.activation]
+        self._native = native if attention == "auto" else None
+        self.native_rows = forms.native_rows if self._native is not None else 0
 
-    def norm(self, x: Tensor, norm: Norm) -> Tensor:
-        wide = x.float()
-        scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + norm.eps)
-        if norm.weight.dtype == x.dtype:
-            return norm.weight * scaled.to(x.dtype)
-        return (scaled * norm.weight).to(x.dtype)
+    @property
+    def attention(self) -> str:
+        """The kernel that serves a pass of one row."""
+        if self.native_rows:
+            return "native"
+        return "grouped" if self._wants_grouped(1) else "sdpa"
 
-    def linear(self, x: Tensor, linear: Linear) -> Tensor:
-        return self._linear(x, linear)
+    def run(
+        self, x: Tensor, cache: KVCache, view: Visibility, taps: Iterable[int]
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """Pass ``x [T, d]`` through all layers; fills the cache's slots, not its length.
 
-    def attend(
+        Returns:
+            The residual stream that leaves the last layer, before the final norm, and that which
+            leaves each layer in ``taps``.
+        """
+        rotary = self._positions(x, view, cache.capacity)
+        if self._native is not None and view.num_rows <= self.native_rows:
+            return self._native.run(x, cache, view, rotary, taps)
+        wanted, kept = frozenset(taps), {}
+        for index, layer in enumerate(self.arch.layers):
+            x = self._layer(x, layer, cache.layers[index], rotary[layer.kind], view)
+            if index in wanted:
+                kept[index] = x
+        return x, kept
+
+    def finish(self, x: Tensor) -> Tensor:
+        """The final norm of ``[T, d]``."""
+        if self._native is not None and x.shape[0] <= self.native_rows:
+            return self._native.library.norm(x.contiguous(), self.arch.final_norm)
+        return rms_norm(x, self.arch.final_norm)
+
+    def logits(self, normed: Tensor) -> Tensor:
+        """``[T, d]`` after the final norm to ``[T, vocab]`` float32."""
+        if self._native is not None and normed.shape[0] <= self.native_rows:
+            logits = self._native.library.linear(normed, self.arch.head)
+        else:
+            logits = self._linear(normed, self.arch.head).float()
+        cap = self.arch.logit_softcap
+        return logits if cap is None else torch.tanh(logits / cap) * cap
+
+    def _layer(
         self,
-        qkv: Tensor,
+        x: Tensor,
         layer: Layer,
-        keys: Tensor,
-        values: Tensor,
+        cached: tuple[Tensor, Tensor],
         rotary: tuple[Tensor, Tensor],
         view: Visibility,
     ) -> Tensor:
-        arch = self._arch
+        qkv = self._linear(rms_norm(x, layer.input_norm), layer.qkv)
+        mixed = self._linear(self._attend(qkv, layer, cached, rotary, view), layer.output)
+        if layer.attention_norm is not None:
+            mixed = rms_norm(mixed, layer.attention_norm)
+        x = x + mixed
+        gate_up = self._linear(rms_norm(x, layer.mlp_norm), layer.gate_up)
+        gate, up = gate_up.chunk(2, dim=-1)
+        inner = self._linear(self._activation(gate) * up, layer.down)
+        if layer.down_norm is not None:
+            inner = rms_norm(inner, layer.down_norm)
+        return x + inner
+
+    def _attend(
+        self,
+        qkv: Tensor,
+        layer: Layer,
+        cached: tuple[Tensor, Tensor],
+        rotary: tuple[Tensor, Tensor],
+        view: Visibility,
+    ) -> Tensor:
+        arch, (keys, values) = self.arch, cached
         heads = qkv.view(view.num_rows, -1, arch.head_dim)
-        q, k, v = heads.split([arch.num_heads, arch.num_kv_heads, arch.num_kv_heads], dim=1)
+        q, k, v = torch.split(heads, [arch.num_heads, arch.num_kv_heads, arch.num_kv_heads], dim=1)
         if layer.query_norm is not None:
-            q = self.norm(q, layer.query_norm)
+            q = rms_norm(q, layer.query_norm)
         if layer.key_norm is not None:
-            k = self.norm(k, layer.key_norm)
+            k = rms_norm(k, layer.key_norm)
         q, k = _rotate(q, rotary), _rotate(k, rotary)
         keys[:, view.start : view.stop] = k.transpose(0, 1)
         values[:, view.start : view.stop] = v.transpose(0, 1)
@@ -128,134 +148,13 @@ class TorchKernels(Kernels):
         mask = view.mask(layer.window, qkv.device)
         scale, softcap = arch.attention_scale, arch.attention_softcap
         if softcap is not None or self._wants_grouped(view.num_rows):
-            return grouped_attention(q, keys[:, seen], values[:, seen], mask, scale, softcap)
+            return grouped_attention(q, keys[:, seen], values[:, seen], mask, scale, softcap=softcap)
         return sdpa_attention(q, keys[:, seen], values[:, seen], mask, scale)
 
     def _wants_grouped(self, num_rows: int) -> bool:
         if self._attention == "auto":
-            return num_rows <= MAX_ROWS
+            return num_rows <= _FEW_ROWS
         return self._attention == "grouped"
-
-    def gate(self, gate_up: Tensor) -> Tensor:
-        gate, up = gate_up.chunk(2, dim=-1)
-        return self._activation(gate) * up
-
-
-class NativeKernels(Kernels):
-    """float32 passes of a few rows on a CPU, contiguous tensors."""
-
-    def __init__(self, arch: Architecture, linear: LinearForms, native: Native) -> None:
-        self._arch = arch
-        self._native = native
-        self._linear = linear
-
-    def norm(self, x: Tensor, norm: Norm) -> Tensor:
-        return self._native.norm(x, norm)
-
-    def linear(self, x: Tensor, linear: Linear) -> Tensor:
-        return self._linear(x, linear)
-
-    def attend(
-        self,
-        qkv: Tensor,
-        layer: Layer,
-        keys: Tensor,
-        values: Tensor,
-        rotary: tuple[Tensor, Tensor],
-        view: Visibility,
-    ) -> Tensor:
-        arch, native = self._arch, self._native
-        native.append(
-            qkv,
-            layer.query_norm,
-            layer.key_norm,
-            *rotary,
-            keys,
-            values,
-            view.start,
-            arch.num_heads,
-        )
-        return native.attend(
-            qkv,
-            keys,
-            values,
-            *view.inner(layer.window),
-            view.start,
-            arch.num_heads,
-            arch.attention_scale,
-            arch.attention_softcap,
-        )
-
-    def gate(self, gate_up: Tensor) -> Tensor:
-        return self._native.gate(gate_up, self._arch.activation)
-
-
-class Decoder:
-    """Runs the layers of an architecture.
-
-    Args:
-        arch: What to run.
-        rotary: The model's own rotary module.
-        linear: Forms of its matrix products.
-        native: Compiled kernels, or None.
-        attention: Kernel asked for; anything but ``auto`` turns the compiled attention off.
-    """
-
-    def __init__(
-        self,
-        arch: Architecture,
-        rotary: Any,
-        linear: LinearForms,
-        native: Native | None,
-        attention: Attention = "auto",
-    ) -> None:
-        self.arch = arch
-        self._rotary = rotary
-        self._kinds = sorted({layer.kind for layer in arch.layers})
-        self._torch = TorchKernels(arch, linear, attention)
-        is_native = (
-            native is not None
-            and attention == "auto"
-            and native.has_gate(arch.activation)
-            and all(Native.fits(item) for item in arch.linears)
-        )
-        self._native = NativeKernels(arch, linear, native) if native and is_native else None
-
-    def kernels(self, num_rows: int) -> Kernels:
-        """The kernels for a pass of so many rows."""
-        return self._native if self._native and num_rows <= MAX_ROWS else self._torch
-
-    def run(self, x: Tensor, cache: KVCache, view: Visibility, taps: Iterable[int]) -> Hidden:
-        """Pass ``x [T, d]`` through all layers; the cache's slots are filled, its length not."""
-        do = self.kernels(view.num_rows)
-        rotary = self._positions(x, view, cache.capacity)
-        wanted, kept = frozenset(taps), {}
-        for index, layer in enumerate(self.arch.layers):
-            keys, values = cache.layers[index]
-            qkv = do.linear(do.norm(x, layer.input_norm), layer.qkv)
-            mixed = do.attend(qkv, layer, keys, values, rotary[layer.kind], view)
-            mixed = do.linear(mixed, layer.output)
-            if layer.attention_norm is not None:
-                mixed = do.norm(mixed, layer.attention_norm)
-            x = x + mixed
-            inner = do.gate(do.linear(do.norm(x, layer.mlp_norm), layer.gate_up))
-            inner = do.linear(inner, layer.down)
-            if layer.down_norm is not None:
-                inner = do.norm(inner, layer.down_norm)
-            x = x + inner
-            if index in wanted:
-                kept[index] = x
-        return Hidden(x, kept)
-
-    def finish(self, x: Tensor) -> Tensor:
-        """The final norm of ``[T, d]``."""
-        return self.kernels(x.shape[0]).norm(x, self.arch.final_norm)
-
-    def logits(self, normed: Tensor) -> Tensor:
-        """``[T, d]`` after the final norm to ``[T, vocab]`` float32."""
-        logits = self.kernels(normed.shape[0]).linear(normed, self.arch.head).float()
-        cap = self.arch.logit_softcap
-        return logits if cap is None else torch.tanh(logits / cap) * cap
 
     def _positions(self, x: Tensor, view: Visibility, capacity: int) -> Rotary:
         # LongRoPE has two sets of frequencies and picks by the largest position it is shown.
@@ -266,9 +165,16 @@ class Decoder:
         for kind in self._kinds if has_kinds else self._kinds[:1]:
             cosine, sine = self._rotary(x, shown, *((kind,) if has_kinds else ()))
             tables[kind] = (cosine[0, :-1].contiguous(), sine[0, :-1].contiguous())
-        if not has_kinds:
-            tables = dict.fromkeys(self._kinds, tables[self._kinds[0]])
-        return tables
+        return tables if has_kinds else dict.fromkeys(self._kinds, tables[self._kinds[0]])
+
+
+def rms_norm(x: Tensor, norm: Norm) -> Tensor:
+    """``x / rms(x) * weight`` over the last dimension, rounded where the family rounds."""
+    wide = x.float()
+    scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + norm.eps)
+    if norm.weight.dtype == x.dtype:
+        return norm.weight * scaled.to(x.dtype)
+    return (scaled * norm.weight).to(x.dtype)
 
 
 def _rotate(x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:

@@ -50,6 +50,7 @@ class TargetInfo:
         eos_token_ids: Tokens that end a reply.
         fingerprint: Identifies weights, tokenizer and chat template.
         trust_remote_code: Code shipped with the model was run.
+        extrapolate: Contexts beyond ``max_positions`` were allowed.
         licence: SPDX name where known.
     """
 
@@ -73,6 +74,7 @@ class TargetInfo:
     eos_token_ids: tuple[int, ...]
     fingerprint: Fingerprint
     trust_remote_code: bool
+    extrapolate: bool
     licence: str | None
 
     def to_json(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@
  * so a token verified in a chain gets, bit for bit, the result that it gets alone.
  *
  * Tensors are contiguous. T rows, W hidden size, H query heads, G key heads, D head size, R rotated
- * part of it, F inner size of the MLP, C capacity of the cache; W, D, F are multiples of LANES.
+ * part of it, F inner size of the MLP, C slots of the cache; W, D, F are multiples of LANES, C of 4.
  */
 #include <math.h>
 #include <stdint.h>
@@ -24,7 +24,6 @@
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
 typedef float half __attribute__((vector_size(2 * LANES), aligned(4), may_alias));
-typedef int32_t ihalf __attribute__((vector_size(2 * LANES)));
 
 typedef struct {
     const float *weight, *bias; /* [out, in], [out] or null */
@@ -73,9 +72,9 @@ static inline float total(vec v) {
 /* The totals of four vectors, added up in the same order as by total. */
 static inline half totals(vec a, vec b, vec c, vec d) {
     half p = fold(a), q = fold(b), r = fold(c), s = fold(d);
-    half e = __builtin_shuffle(p, q, (ihalf){0, 4, 1, 5}) + __builtin_shuffle(p, q, (ihalf){2, 6, 3, 7});
-    half f = __builtin_shuffle(r, s, (ihalf){0, 4, 1, 5}) + __builtin_shuffle(r, s, (ihalf){2, 6, 3, 7});
-    return __builtin_shuffle(e, f, (ihalf){0, 1, 4, 5}) + __builtin_shuffle(e, f, (ihalf){2, 3, 6, 7});
+    half e = __builtin_shufflevector(p, q, 0, 4, 1, 5) + __builtin_shufflevector(p, q, 2, 6, 3, 7);
+    half f = __builtin_shufflevector(r, s, 0, 4, 1, 5) + __builtin_shufflevector(r, s, 2, 6, 3, 7);
+    return __builtin_shufflevector(e, f, 0, 1, 4, 5) + __builtin_shufflevector(e, f, 2, 3, 6, 7);
 }
 
 static inline vec exponential(vec x) {
@@ -120,12 +119,19 @@ PAIR(1) PAIR(2) PAIR(3) PAIR(4) PAIR(5) PAIR(6)
 typedef void (*pair_function)(const float *, const float *, float (*)[2], int64_t);
 static const pair_function PAIRS[] = {0, pair_1, pair_2, pair_3, pair_4, pair_5, pair_6};
 
-/* y[T, O] = x[T, K] @ weight^T + bias + add; add may be null or y itself. O is even. */
+/* y[T, O] = x[T, K] @ weight^T + bias + add; add may be null or y itself. */
 static void multiply(const float *x, Matrix m, const float *add, float *y, int64_t T, int64_t K,
                      int64_t O) {
     int64_t blocks = (T + MAX_TOKENS - 1) / MAX_TOKENS;
 #pragma omp for schedule(static)
-    for (int64_t o = 0; o < O; o += 2)
+    for (int64_t o = 0; o < O; o += 2) {
+        if (o + 1 == O) {
+            for (int64_t t = 0; t < T; t++) {
+                float s = dot(x + t * K, m.weight + o * K, K) + (m.bias ? m.bias[o] : 0.0f);
+                y[t * O + o] = add ? add[t * O + o] + s : s;
+            }
+            continue;
+        }
         for (int64_t i = 0; i < blocks; i++) {
             float sum[MAX_TOKENS][2];
             int64_t t0 = T * i / blocks, n = T * (i + 1) / blocks - t0;
@@ -138,6 +144,7 @@ static void multiply(const float *x, Matrix m, const float *add, float *y, int64
                     y[at] = add ? add[at] + s : s;
                 }
         }
+    }
 }
 
 static void norm_row(const float *x, const float *w, const float *add, float *y, int64_t n,
@@ -246,6 +253,7 @@ static const mix_function MIXES[] = {0, mix_1, mix_2, mix_3};
  * n keys, of which those from first on are seen, from start on only if within says so. */
 static void soften(float *s, int64_t n, int64_t first, const uint8_t *within, int64_t start,
                    const Model *m, float *peak, float *weight) {
+    for (int64_t j = n; j < KEYS; j++) s[j] = 0;
     for (int64_t j = 0; j < KEYS; j += LANES) store(s + j, load(s + j) * m->scale);
     if (m->softcap > 0)
         for (int64_t j = 0; j < n; j++) s[j] = tanhf(s[j] / m->softcap) * m->softcap;
@@ -285,12 +293,9 @@ static void attend(const float *queries, const float *keys, const float *values,
             N = rows - r < QUERIES ? rows - r : QUERIES;
             const float *q = queries + (g * rows + r) * D;
             float s[QUERIES * KEYS], *to = partial + (item * rows + r) * wide;
-            for (int64_t j = 0; j + 4 <= n; j += 4) SCORES[N](k + j * D, q, s + j, D);
+            for (int64_t j = 0; j < n; j += 4) SCORES[N](k + j * D, q, s + j, D);
             for (int64_t i = 0; i < N; i++) {
                 int64_t t = (r + i) / group;
-                for (int64_t j = n & ~3; j < n; j++)
-                    s[i * KEYS + j] = dot(q + i * D, k + j * D, D);
-                for (int64_t j = n; j < KEYS; j++) s[i * KEYS + j] = 0;
                 soften(s + i * KEYS, n, first[t] - at, p->within[l->window] + t * p->T,
                        p->start - at, m, to + i * wide + D, to + i * wide + D + 1);
                 if (to[i * wide + D + 1] == 0)

@@ -1,9 +1,9 @@
 """The fastest way to multiply a few rows with a weight, found by measuring.
 
-A pass of 1 to 16 rows is bound by reading the weights, and the forms that a matrix library offers
-for the same product differ by a factor of two and more. A short calibration per weight shape and
-row count picks one; all give the same result up to rounding, and the choice is made once per
-process, so results repeat.
+A pass of 1 to 16 rows is bound by reading the weights, and the forms that torch offers for the
+same product differ by a factor of two and more. A short calibration picks one per weight shape and
+row count, and the longest pass for which the compiled kernels are no slower than the best of them.
+All give the same result up to rounding; the choice holds for the whole process, so results repeat.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 from hyflash_bench.targets.architecture import Linear
 from hyflash_bench.targets.cachedir import cache_dir, read_json, write_json
-from hyflash_bench.targets.native import MAX_ROWS, Native, processor
+from hyflash_bench.targets.native import MAX_ROWS, NativeLibrary, processor
 
 __all__ = ["FORMS", "LinearForms", "calibrate"]
 
@@ -29,18 +30,21 @@ logger = logging.getLogger("hyflash_bench.targets")
 Form = Callable[[Tensor, Linear], Tensor]
 Shape = tuple[int, int]
 
-_ROW_COUNTS = (1, 2, 4, 5, 8, MAX_ROWS)
-_SAMPLE_BYTES = 40 * 2**20
-"""Distinct weights read per measurement, beyond what caches hold of them between two reads."""
+_ROW_COUNTS = (1, 2, 5, 8, MAX_ROWS)
+_SAMPLE_BYTES = 32 * 2**20
+"""Distinct weights read per measurement: enough that few of them are still cached the next time."""
 _BUDGET_S = 2.0
-_NATIVE_BONUS = 1.4
-"""The native form is taken unless another beats it by this factor: its result for a row does not
-depend on how many rows share the pass, which keeps drafts and plain decoding in step."""
+_MIN_REPEATS = 3
+_WORTHWHILE_BYTES = 8 * 2**20
+"""Models below this stay in the caches, where forms differ by microseconds."""
+_TOLERANCE = 1.1
+"""The compiled kernels stay in use up to this factor: unlike the other forms they give a row the
+same bits alone and in a draft."""
 
 
 def plain(x: Tensor, linear: Linear) -> Tensor:
     """Rows times the weight, as torch does it."""
-    return F.linear(x, linear.weight, linear.bias)
+    return functional.linear(x, linear.weight, linear.bias)
 
 
 def turned(x: Tensor, linear: Linear) -> Tensor:
@@ -60,7 +64,6 @@ def batched(x: Tensor, linear: Linear) -> Tensor:
 
 
 FORMS: Mapping[str, Form] = {"plain": plain, "turned": turned, "batched": batched}
-"""The forms in plain torch; ``native`` joins them where it could be built."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,100 +71,116 @@ class LinearForms:
     """Which form to use for a shape and a row count.
 
     Attributes:
-        table: Weight shape -> form for 1, 2, ... ``MAX_ROWS`` rows; shapes that are not in it, and
-            longer passes, use the plain form.
+        table: Weight shape -> form for 1, 2, ... ``MAX_ROWS`` rows. Other shapes and longer passes
+            use the plain form.
+        native_rows: Longest pass for which the compiled kernels are worth using.
     """
 
-    table: Mapping[Shape, tuple[Form, ...]]
+    table: Mapping[Shape, tuple[Form, ...]] = field(default_factory=dict)
+    native_rows: int = 0
 
     def __call__(self, x: Tensor, linear: Linear) -> Tensor:
         """``x [T, in]`` times the weight, plus bias: ``[T, out]``, contiguous."""
         rows = x.shape[0]
         if rows <= MAX_ROWS:
-            forms = self.table.get((linear.weight.shape[0], linear.weight.shape[1]))
+            outputs, inputs = linear.weight.shape
+            forms = self.table.get((outputs, inputs))
             if forms is not None:
                 return forms[rows - 1](x, linear)
-        return F.linear(x, linear.weight, linear.bias)
+        return functional.linear(x, linear.weight, linear.bias)
 
 
-def calibrate(linears: Iterable[Linear], native: Native | None) -> LinearForms:
-    """Choose forms for all weights of a model.
+def calibrate(linears: Sequence[Linear], native: NativeLibrary | None) -> LinearForms:
+    """Choose forms for the weights of a model.
 
     Takes up to a few seconds the first time and is kept in the user's cache per processor, torch
     version, number of threads and set of shapes. On accelerators and for other dtypes than
     float32 the plain form is used throughout.
+
+    Args:
+        linears: Every weight that a pass multiplies with.
+        native: The compiled kernels, given only where they fit every weight.
     """
     groups: dict[Shape, list[Linear]] = {}
     for linear in linears:
         weight = linear.weight
         if weight.dtype == torch.float32 and weight.device.type == "cpu":
             groups.setdefault((weight.shape[0], weight.shape[1]), []).append(linear)
-    if not groups:
-        return LinearForms({})
-    forms = dict(FORMS) | ({"native": native.linear} if native is not None else {})
+    if sum(linear.weight.nbytes for linear in linears) < _WORTHWHILE_BYTES or not groups:
+        return LinearForms(native_rows=MAX_ROWS if native is not None else 0)
     path = cache_dir("linear") / f"{_key(groups, native)}.json"
-    names = read_json(path)
-    if not _is_complete(names, groups, forms):
+    chosen = read_json(path)
+    if not _is_complete(chosen, groups):
         began = time.perf_counter()
-        names = _measure(groups, forms)
-        write_json(path, names)
+        chosen, is_sure = _choose(groups, native)
         logger.info("chose matrix forms in %.1f s", time.perf_counter() - began)
-    return LinearForms(
-        {shape: _spread([forms[name] for name in names[_label(shape)]]) for shape in groups}
-    )
+        if is_sure:
+            write_json(path, chosen)
+    table = {shape: _spread(chosen["forms"][_label(shape)]) for shape in groups}
+    return LinearForms(table, int(chosen["native_rows"]) if native is not None else 0)
 
 
-def _measure(groups: dict[Shape, list[Linear]], forms: dict[str, Form]) -> dict[str, list[str]]:
-    sizes = {shape: _sample(group) for shape, group in groups.items()}
-    share = _BUDGET_S / (len(sizes) * len(_ROW_COUNTS))
-    chosen: dict[str, list[str]] = {}
-    for shape, sample in sizes.items():
-        usable = {
-            name: form
-            for name, form in forms.items()
-            if name != "native" or all(Native.fits(linear) for linear in sample)
-        }
-        chosen[_label(shape)] = [
-            _fastest(_times(usable, sample, rows, share)) for rows in _ROW_COUNTS
-        ]
-    return chosen
+def _choose(groups: dict[Shape, list[Linear]], native: NativeLibrary | None) -> tuple[dict[str, Any], bool]:
+    """The choice, and whether it was measured often enough to be kept.
+
+    On a busy machine time runs out; what was not measured then takes the compiled kernels, or the
+    form found for fewer rows.
+    """
+    candidates = dict(FORMS) | ({"native": native.linear} if native is not None else {})
+    deadline = time.perf_counter() + _BUDGET_S
+    share_s = _BUDGET_S / (len(groups) * len(_ROW_COUNTS))
+    forms: dict[str, list[str]] = {_label(shape): [] for shape in groups}
+    native_rows, is_sure = 0, True
+    for rows in _ROW_COUNTS:
+        torch_s = native_s = 0.0
+        for shape, group in groups.items():
+            found = forms[_label(shape)]
+            if time.perf_counter() > deadline:
+                found.append(found[-1] if found else "plain")
+                is_sure = False
+                continue
+            sample = _sample(group)
+            times, repeats = _times(candidates, sample, rows, share_s)
+            is_sure &= repeats >= _MIN_REPEATS
+            compiled_s = times.pop("native", float("inf"))
+            found.append(min(times, key=lambda name: times[name]))
+            torch_s += times[found[-1]] * len(group) / len(sample)
+            native_s += compiled_s * len(group) / len(sample)
+        if native_s <= _TOLERANCE * torch_s:
+            native_rows = rows
+    return {"forms": forms, "native_rows": native_rows}, is_sure
 
 
 @torch.inference_mode()
 def _times(
-    forms: dict[str, Form], sample: list[Linear], rows: int, budget_s: float
-) -> dict[str, float]:
+    forms: Mapping[str, Form], sample: list[Linear], rows: int, budget_s: float
+) -> tuple[dict[str, float], int]:
+    """Seconds per form, the least of some repeats, and how many they were."""
     x = torch.randn(rows, sample[0].weight.shape[1], generator=torch.Generator().manual_seed(0))
     best = dict.fromkeys(forms, float("inf"))
     deadline = time.perf_counter() + budget_s
-    for repeat in range(7):
+    repeats = 0
+    while repeats < _MIN_REPEATS or time.perf_counter() < deadline:
         for name, form in forms.items():
             began = time.perf_counter()
             for linear in sample:
                 form(x, linear)
             best[name] = min(best[name], time.perf_counter() - began)
-        if repeat >= 2 and time.perf_counter() > deadline:
+        repeats += 1
+        if time.perf_counter() > deadline + budget_s:
             break
-    return best
-
-
-def _fastest(times: dict[str, float]) -> str:
-    name = min(times, key=lambda form: times[form])
-    if "native" in times and times["native"] <= _NATIVE_BONUS * times[name]:
-        return "native"
-    return name
+    return best, repeats
 
 
 def _sample(group: list[Linear]) -> list[Linear]:
     weight = group[0].weight
-    size = weight.numel() * weight.element_size()
-    return group[: max(1, _SAMPLE_BYTES // size)]
+    return group[: max(1, _SAMPLE_BYTES // (weight.numel() * weight.element_size()))]
 
 
-def _spread(measured: list[Form]) -> tuple[Form, ...]:
+def _spread(measured: list[str]) -> tuple[Form, ...]:
     """A form for every row count: that of the next measured one."""
     return tuple(
-        next(form for count, form in zip(_ROW_COUNTS, measured, strict=True) if rows <= count)
+        FORMS[next(name for count, name in zip(_ROW_COUNTS, measured, strict=True) if rows <= count)]
         for rows in range(1, MAX_ROWS + 1)
     )
 
@@ -170,24 +189,24 @@ def _label(shape: Shape) -> str:
     return f"{shape[0]}x{shape[1]}"
 
 
-def _key(groups: Iterable[Shape], native: Native | None) -> str:
+def _key(groups: Mapping[Shape, list[Linear]], native: NativeLibrary | None) -> str:
     parts = [
         processor(),
         torch.__version__,
         str(torch.get_num_threads()),
         native.digest if native is not None else "",
-        *sorted(_label(shape) for shape in groups),
+        *sorted(f"{_label(shape)}:{len(group)}" for shape, group in groups.items()),
         *map(str, _ROW_COUNTS),
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def _is_complete(names: object, groups: Iterable[Shape], forms: Mapping[str, Form]) -> bool:
-    if not isinstance(names, dict):
+def _is_complete(chosen: Mapping[str, Any], groups: Iterable[Shape]) -> bool:
+    forms = chosen.get("forms")
+    if not isinstance(forms, dict) or not isinstance(chosen.get("native_rows"), int):
         return False
+    rows = [forms.get(_label(shape)) for shape in groups]
     return all(
-        isinstance(row := names.get(_label(shape)), list)
-        and len(row) == len(_ROW_COUNTS)
-        and all(name in forms for name in row)
-        for shape in groups
+        isinstance(row, list) and len(row) == len(_ROW_COUNTS) and all(name in FORMS for name in row)
+        for row in rows
     )

@@ -1,4 +1,4 @@
-"""Builds ``kernels.c`` with the machine's own compiler and calls it.
+"""Passes of a few rows through ``kernels.c``, built with the machine's own compiler.
 
 Optional: without a compiler everything runs in plain torch, with the same results up to rounding.
 The library is kept in the user's cache under a hash of the source, the compiler and the processor.
@@ -11,10 +11,13 @@ import ctypes
 import hashlib
 import logging
 import os
+import platform
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
+from ctypes import POINTER, Structure, byref, c_float, c_int, c_int64, c_void_p
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -23,188 +26,264 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hyflash_bench.targets.architecture import Activation, Linear, Norm
+from hyflash_bench.targets.architecture import Activation, Architecture, Layer, Linear, Norm
+from hyflash_bench.targets.attention import Visibility
+from hyflash_bench.targets.cache import KVCache
 from hyflash_bench.targets.cachedir import cache_dir
 
-__all__ = ["MAX_ROWS", "Native", "load_native", "processor"]
+__all__ = ["MAX_ROWS", "NativeDecoder", "NativeLibrary", "load_native", "processor"]
 
 logger = logging.getLogger("hyflash_bench.targets")
 
 MAX_ROWS = 16
 """Rows of a pass up to which these kernels are meant to be used."""
 
-_KEYS = 64
+_LANES = 8
 _GATES: dict[Activation, int] = {"silu": 0, "gelu_tanh": 1}
 _FLAGS = ("-O3", "-fopenmp", "-shared", "-fPIC")
 
 
-class Native:
-    """The compiled kernels on float32 CPU tensors.
+class _Matrix(Structure):
+    _fields_ = (("weight", c_void_p), ("bias", c_void_p))
+
+
+class _Layer(Structure):
+    _fields_ = (
+        ("input_norm", c_void_p),
+        ("query_norm", c_void_p),
+        ("key_norm", c_void_p),
+        ("attention_norm", c_void_p),
+        ("mlp_norm", c_void_p),
+        ("down_norm", c_void_p),
+        ("qkv", _Matrix),
+        ("output", _Matrix),
+        ("gate_up", _Matrix),
+        ("down", _Matrix),
+        ("table", c_int64),
+        ("window", c_int64),
+    )
+
+
+class _Model(Structure):
+    _fields_ = (
+        ("layers", c_int64),
+        ("width", c_int64),
+        ("heads", c_int64),
+        ("kv_heads", c_int64),
+        ("head_dim", c_int64),
+        ("inner", c_int64),
+        ("is_gelu", c_int64),
+        ("eps", c_float),
+        ("scale", c_float),
+        ("softcap", c_float),
+    )
+
+
+class _Pass(Structure):
+    _fields_ = (
+        ("rows", c_int64),
+        ("rotary_dim", c_int64),
+        ("slots", c_int64),
+        ("start", c_int64),
+        ("cache", c_void_p),
+        ("cosine", POINTER(c_void_p)),
+        ("sine", POINTER(c_void_p)),
+        ("first", POINTER(c_void_p)),
+        ("within", POINTER(c_void_p)),
+        ("taps", POINTER(c_void_p)),
+        ("x", c_void_p),
+        ("scratch", c_void_p),
+    )
+
+
+class NativeLibrary:
+    """The compiled functions.
 
     Attributes:
         digest: Identifies source, compiler and processor.
     """
 
-    def __init__(self, library: Any, digest: str) -> None:
+    def __init__(self, path: Path, digest: str) -> None:
+        library = ctypes.CDLL(str(path))
         self.digest = digest
-        pointer, size, real, count = (
-            ctypes.c_void_p,
-            ctypes.c_int64,
-            ctypes.c_float,
-            ctypes.c_int,
-        )
-        self._linear = library.linear
-        self._linear.argtypes = [pointer] * 4 + [size] * 3 + [count]
-        self._rms_norm = library.rms_norm
-        self._rms_norm.argtypes = [pointer] * 3 + [size] * 2 + [real]
-        self._gate = library.gate
-        self._gate.argtypes = [pointer] * 2 + [size] * 2 + [count]
-        self._append = library.append
-        self._append.argtypes = [pointer] * 3 + [real] + [pointer] * 4 + [size] * 7
-        self._attend = library.attend
-        self._attend.argtypes = [pointer] * 7 + [size] * 6 + [real] * 2 + [count]
-        for function in (self._linear, self._rms_norm, self._gate, self._append, self._attend):
-            function.restype = None
-        self._scratch = torch.empty(0)
-
-    @staticmethod
-    def fits(linear: Linear) -> bool:
-        """Whether :meth:`linear` can serve this product."""
-        weight = linear.weight
-        return (
-            weight.dtype == torch.float32
-            and weight.device.type == "cpu"
-            and weight.is_contiguous()
-            and weight.shape[0] % 2 == 0
-        )
+        self.decode: Any = library.decode
+        self.decode.argtypes = [POINTER(_Model), POINTER(_Layer), POINTER(_Pass), c_int]
+        self.decode.restype = None
+        self.scratch_floats: Any = library.scratch_floats
+        self.scratch_floats.argtypes = [POINTER(_Model), c_int64, c_int64]
+        self.scratch_floats.restype = c_int64
+        self._linear: Any = library.linear
+        self._linear.argtypes = [c_void_p] * 4 + [c_int64] * 3 + [c_int]
+        self._linear.restype = None
+        self._rms_norm: Any = library.rms_norm
+        self._rms_norm.argtypes = [c_void_p] * 3 + [c_int64] * 2 + [c_float]
+        self._rms_norm.restype = None
 
     def linear(self, x: Tensor, linear: Linear) -> Tensor:
-        """``[T, in]`` to ``[T, out]``."""
+        """``x [T, in]`` times a weight that :func:`fits`: ``[T, out]``."""
         rows, inputs = x.shape
         outputs = linear.weight.shape[0]
         y = torch.empty(rows, outputs)
-        bias = None if linear.bias is None else linear.bias.data_ptr()
-        self._linear(
-            x.data_ptr(),
-            linear.weight.data_ptr(),
-            bias,
-            y.data_ptr(),
-            rows,
-            inputs,
-            outputs,
-            torch.get_num_threads(),
-        )
+        threads = torch.get_num_threads()
+        weight, bias = _matrix(linear)
+        self._linear(x.data_ptr(), weight, bias, y.data_ptr(), rows, inputs, outputs, threads)
         return y
 
     def norm(self, x: Tensor, norm: Norm) -> Tensor:
-        """RMS norm of ``[T, d]``."""
+        """RMS norm of ``[T, d]``, d a multiple of 8."""
         y = torch.empty_like(x)
         rows, width = x.shape
-        self._rms_norm(
-            x.data_ptr(), norm.weight.data_ptr(), y.data_ptr(), rows, width, norm.eps
-        )
+        self._rms_norm(x.data_ptr(), norm.weight.data_ptr(), y.data_ptr(), rows, width, norm.eps)
         return y
 
-    def has_gate(self, activation: Activation) -> bool:
-        """Whether :meth:`gate` knows the activation."""
-        return activation in _GATES
 
-    def gate(self, gate_up: Tensor, activation: Activation) -> Tensor:
-        """``[T, 2 f]`` to ``[T, f]``: the activated first half times the second."""
-        rows, width = gate_up.shape
-        y = torch.empty(rows, width // 2)
-        self._gate(gate_up.data_ptr(), y.data_ptr(), rows, width // 2, _GATES[activation])
-        return y
+class NativeDecoder:
+    """Runs all layers of one architecture in a single call."""
 
-    def append(
-        self,
-        qkv: Tensor,
-        query_norm: Norm | None,
-        key_norm: Norm | None,
-        cosine: Tensor,
-        sine: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        start: int,
-        num_heads: int,
-    ) -> None:
-        """Rotate ``qkv [T, (heads + 2 kv_heads) * head_dim]`` in place and fill the cache."""
-        num_kv_heads, capacity, head_dim = keys.shape
-        self._append(
-            qkv.data_ptr(),
-            None if query_norm is None else query_norm.weight.data_ptr(),
-            None if key_norm is None else key_norm.weight.data_ptr(),
-            0.0 if query_norm is None else query_norm.eps,
-            cosine.data_ptr(),
-            sine.data_ptr(),
-            keys.data_ptr(),
-            values.data_ptr(),
-            qkv.shape[0],
-            num_heads,
-            num_kv_heads,
-            head_dim,
-            cosine.shape[1],
-            capacity,
-            start,
+    def __init__(self, arch: Architecture, library: NativeLibrary) -> None:
+        self.library = library
+        self._arch = arch
+        self._kinds = sorted({layer.kind for layer in arch.layers})
+        self._windows = list(dict.fromkeys(layer.window for layer in arch.layers))
+        first = arch.layers[0]
+        self._model = _Model(
+            layers=len(arch.layers),
+            width=first.qkv.weight.shape[1],
+            heads=arch.num_heads,
+            kv_heads=arch.num_kv_heads,
+            head_dim=arch.head_dim,
+            inner=first.down.weight.shape[1],
+            is_gelu=_GATES[arch.activation],
+            eps=first.input_norm.eps,
+            scale=arch.attention_scale,
+            softcap=arch.attention_softcap or 0.0,
+        )
+        self._layers = (_Layer * len(arch.layers))(*map(self._layer, arch.layers))
+        self._scratch = torch.empty(0)
+
+    @staticmethod
+    def fits(arch: Architecture) -> bool:
+        """Whether the kernels can serve an architecture."""
+        norms = [norm for layer in arch.layers for norm in _norms(layer)] + [arch.final_norm]
+        return (
+            arch.activation in _GATES
+            and arch.head_dim % _LANES == 0
+            and all(map(fits, arch.linears))
+            and len({norm.eps for norm in norms}) == 1
+            and all(norm.weight.dtype == torch.float32 for norm in norms)
         )
 
-    def attend(
+    def run(
         self,
-        qkv: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        first: Tensor,
-        within: Tensor,
-        start: int,
-        num_heads: int,
-        scale: float,
-        softcap: float | None,
-    ) -> Tensor:
-        """Attention over one layer's cache after :meth:`append`; ``[T, heads * head_dim]``."""
-        rows = qkv.shape[0]
-        num_kv_heads, capacity, head_dim = keys.shape
-        units = (start + rows + _KEYS - 1) // _KEYS
-        needed = units * num_heads * rows * (head_dim + 2 + _KEYS)
+        x: Tensor,
+        cache: KVCache,
+        view: Visibility,
+        rotary: dict[str, tuple[Tensor, Tensor]],
+        taps: Iterable[int],
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """Pass ``x [T, d]`` through all layers and fill the cache's slots.
+
+        Returns:
+            The residual stream after the last layer, and after each layer in ``taps``.
+        """
+        rows = x.shape[0]
+        out = x.clone(memory_format=torch.contiguous_format)
+        kept = {layer: torch.empty_like(out) for layer in taps}
+        needed = self.library.scratch_floats(byref(self._model), rows, view.start)
         if self._scratch.numel() < needed:
             self._scratch = torch.empty(needed + needed // 4)
-        mixed = torch.empty(rows, num_heads * head_dim)
-        self._attend(
-            qkv.data_ptr(),
-            keys.data_ptr(),
-            values.data_ptr(),
-            first.data_ptr(),
-            within.data_ptr(),
-            mixed.data_ptr(),
-            self._scratch.data_ptr(),
-            rows,
-            num_heads,
-            num_kv_heads,
-            head_dim,
-            capacity,
-            start,
-            scale,
-            0.0 if softcap is None else softcap,
+        tables = [rotary[kind] for kind in self._kinds]
+        views = [view.inner(window) for window in self._windows]
+        self.library.decode(
+            byref(self._model),
+            self._layers,
+            byref(
+                _Pass(
+                    rows=rows,
+                    rotary_dim=tables[0][0].shape[1],
+                    slots=cache.rows.shape[3],
+                    start=view.start,
+                    cache=cache.rows.data_ptr(),
+                    cosine=_pointers(cosine for cosine, _ in tables),
+                    sine=_pointers(sine for _, sine in tables),
+                    first=_pointers(first for first, _ in views),
+                    within=_pointers(within for _, within in views),
+                    taps=_pointers(map(kept.get, range(len(self._arch.layers)))),
+                    x=out.data_ptr(),
+                    scratch=self._scratch.data_ptr(),
+                )
+            ),
             torch.get_num_threads(),
         )
-        return mixed
+        return out, kept
+
+    def _layer(self, layer: Layer) -> _Layer:
+        return _Layer(
+            input_norm=layer.input_norm.weight.data_ptr(),
+            query_norm=_weight(layer.query_norm),
+            key_norm=_weight(layer.key_norm),
+            attention_norm=_weight(layer.attention_norm),
+            mlp_norm=layer.mlp_norm.weight.data_ptr(),
+            down_norm=_weight(layer.down_norm),
+            qkv=_Matrix(*_matrix(layer.qkv)),
+            output=_Matrix(*_matrix(layer.output)),
+            gate_up=_Matrix(*_matrix(layer.gate_up)),
+            down=_Matrix(*_matrix(layer.down)),
+            table=self._kinds.index(layer.kind),
+            window=self._windows.index(layer.window),
+        )
+
+
+def fits(linear: Linear) -> bool:
+    """Whether the compiled product can serve a weight."""
+    weight = linear.weight
+    return (
+        weight.dtype == torch.float32
+        and weight.device.type == "cpu"
+        and weight.is_contiguous()
+        and weight.shape[1] % _LANES == 0
+    )
+
+
+def _norms(layer: Layer) -> list[Norm]:
+    norms = (
+        layer.input_norm,
+        layer.query_norm,
+        layer.key_norm,
+        layer.attention_norm,
+        layer.mlp_norm,
+        layer.down_norm,
+    )
+    return [norm for norm in norms if norm is not None]
+
+
+def _weight(norm: Norm | None) -> int | None:
+    return None if norm is None else norm.weight.data_ptr()
+
+
+def _matrix(linear: Linear) -> tuple[int, int | None]:
+    return linear.weight.data_ptr(), None if linear.bias is None else linear.bias.data_ptr()
+
+
+def _pointers(tensors: Iterable[Tensor | None]) -> Any:
+    addresses = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
+    return (c_void_p * len(addresses))(*addresses)
 
 
 def processor() -> str:
-    """What code and timings for this processor depend on; the same on equal machines."""
+    """Identifies the kind of processor, which compiled code and timings depend on."""
     lines: set[str] = set()
     try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as file:
             lines = {line for line in file if line.startswith(("model name", "flags", "Features"))}
     except OSError:
         pass
-    import platform
-
     text = "".join(sorted(lines)) + platform.machine() + platform.processor()
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @cache
-def load_native() -> Native | None:
+def load_native() -> NativeLibrary | None:
     """The kernels, compiled on first use (about a second); None where that is not possible."""
     if os.environ.get("HYFLASH_BENCH_NATIVE") == "0" or sys.platform != "linux":
         return None
@@ -213,8 +292,7 @@ def load_native() -> Native | None:
         logger.info("no C compiler: passes of a few rows run in plain torch, more slowly")
         return None
     try:
-        path, digest = _build(compiler)
-        return Native(ctypes.CDLL(str(path)), digest)
+        return NativeLibrary(*_build(compiler))
     except (OSError, subprocess.SubprocessError, AttributeError) as error:
         detail = getattr(error, "stderr", None) or error
         logger.info("the native kernels could not be built, plain torch is used: %s", detail)
@@ -242,7 +320,7 @@ def _build(compiler: str) -> tuple[Path, str]:
             check=True,
             timeout=300,
         )
-        os.replace(built, path)
+        built.replace(path)
     return path, digest
 
 

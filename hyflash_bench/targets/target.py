@@ -13,7 +13,7 @@ from hyflash_bench.drafters.base import Features, Requires
 from hyflash_bench.errors import ContextTooLong
 from hyflash_bench.targets.attention import Visibility
 from hyflash_bench.targets.cache import KVCache
-from hyflash_bench.targets.decoder import Decoder, Hidden
+from hyflash_bench.targets.decoder import Decoder
 from hyflash_bench.targets.info import TargetInfo
 
 __all__ = ["Pass", "Target"]
@@ -43,21 +43,12 @@ class Target:
         model: The transformers model, for drafters that share its embedding or head.
     """
 
-    def __init__(
-        self,
-        info: TargetInfo,
-        tokenizer: Any,
-        model: Any,
-        decoder: Decoder,
-        *,
-        extrapolate: bool = False,
-    ) -> None:
+    def __init__(self, info: TargetInfo, tokenizer: Any, model: Any, decoder: Decoder) -> None:
         self.info = info
         self.tokenizer = tokenizer
         self.model = model
         self._decoder = decoder
         self._embedding = model.get_input_embeddings()
-        self._extrapolate = extrapolate
 
     @property
     def device(self) -> torch.device:
@@ -113,15 +104,15 @@ class Target:
         self._check_positions(cache.length + num_rows)
         parts: list[Features] = []
         last = tokens[:0]
-        for chunk in tokens.split(chunk_size):
-            hidden = self._append(chunk, cache, requires, None)
-            normed = self._decoder.finish(hidden.last) if _wants_all(requires) else None
+        for chunk in torch.split(tokens, chunk_size):
+            x, taps = self._append(chunk, cache, requires, None)
+            normed = self._decoder.finish(x) if _wants_all(requires) else None
             features = Features(
-                taps=hidden.taps,
+                taps=taps,
                 last_hidden=normed if requires.last_hidden else None,
                 logits=self._decoder.logits(normed) if requires.logits and normed is not None else None,
             )
-            last = hidden.last[-1:]
+            last = x[-1:]
             if on_chunk is None:
                 parts.append(features)
             else:
@@ -157,11 +148,11 @@ class Target:
             ValueError: Past the cache's capacity, or parents that are no tree.
         """
         cache.reserve(_count(tokens))
-        hidden = self._append(tokens, cache, requires, parents)
-        normed = self._decoder.finish(hidden.last)
+        x, taps = self._append(tokens, cache, requires, parents)
+        normed = self._decoder.finish(x)
         logits = self._decoder.logits(normed)
         features = Features(
-            taps=hidden.taps,
+            taps=taps,
             last_hidden=normed if requires.last_hidden else None,
             logits=logits if requires.logits else None,
         )
@@ -169,18 +160,18 @@ class Target:
 
     def _append(
         self, tokens: Tensor, cache: KVCache, requires: Requires, parents: Tensor | None
-    ) -> Hidden:
+    ) -> tuple[Tensor, dict[int, Tensor]]:
         num_rows = _count(tokens)
         view = Visibility(cache.length, num_rows, parents)
         self._check_positions(int(view.positions.max()) + 1)
         x = self._embedding(tokens.to(self.device))
-        hidden = self._decoder.run(x, cache, view, requires.taps)
+        passed = self._decoder.run(x, cache, view, requires.taps)
         cache.length += num_rows
-        return hidden
+        return passed
 
     def _check_positions(self, length: int) -> None:
         limit = self.info.max_positions
-        if length > limit and not self._extrapolate:
+        if length > limit and not self.info.extrapolate:
             raise ContextTooLong(
                 f"A context of {length} tokens exceeds the {limit} positions that "
                 f"{self.info.name} was made for. Shorten it, or allow extrapolation, which "

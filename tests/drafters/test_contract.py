@@ -43,9 +43,7 @@ def ground_for(text: str) -> Ground:
 
 @pytest.mark.parametrize("name", CHECKS)
 @pytest.mark.parametrize("text", VARIANTS)
-def test_registered_drafters_keep_the_contract(
-    text: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_registered_drafters_keep_the_contract(text: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     serve_models(monkeypatch)
     assert CHECKS[name](ground_for(text)) is None
 
@@ -67,9 +65,7 @@ class Echo(Drafter):
         self.num_observed += len(tokens)
         self.num_calls += 1
 
-    def draft(
-        self, last_token: int, budget: int, sampler: Sampler, along: Tensor | None = None
-    ) -> Draft:
+    def draft(self, last_token: int, budget: int, sampler: Sampler, along: Tensor | None = None) -> Draft:
         return Draft.chain([last_token] * min(budget, 2))
 
     def memory(self) -> list[Held]:
@@ -239,3 +235,8 @@ def test_features_are_served_as_required() -> None:
         3: (96, 6),
     }
     assert features.logits is None
+
+
+def test_a_text_too_short_to_show_anything_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 32 tokens, not 8"):
+        synthetic_ground(Echo, VOCAB_SIZE, num_tokens=8)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyflash_bench.drafters import Features
@@ -11,15 +12,11 @@ from hyflash_bench.drafters.prompt_lookup import PromptLookup
 from hyflash_bench.errors import SpecError
 from tests.drafters.fakes import sampler
 
-import pytest
-
 
 def scan(ids: list[int], options: PromptLookup.Options) -> list[int]:
     """What follows an earlier occurrence of the last n tokens, longest n first."""
     for size in range(options.max_ngram, options.min_ngram - 1, -1):
-        starts = [
-            start for start in range(len(ids) - size) if ids[start : start + size] == ids[-size:]
-        ]
+        starts = [start for start in range(len(ids) - size) if ids[start : start + size] == ids[-size:]]
         if starts and size <= len(ids):
             start = starts[-1] if options.match == "latest" else starts[0]
             return ids[start + size : start + size + options.num_draft_tokens]
@@ -34,6 +31,7 @@ def propose(ids: list[int], options: PromptLookup.Options, chunk: int, budget: i
     return tokens
 
 
+@settings(deadline=None)
 @given(
     ids=st.lists(st.integers(0, 3), min_size=1, max_size=40),
     sizes=st.tuples(st.integers(1, 4), st.integers(1, 4)),

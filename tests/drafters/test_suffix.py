@@ -26,9 +26,7 @@ class ByHand:
 
     def ends(self, substring: list[int]) -> list[int]:
         size = len(substring)
-        return [
-            end for end in range(size, len(self.text) + 1) if self.text[end - size : end] == substring
-        ]
+        return [end for end in range(size, len(self.text) + 1) if self.text[end - size : end] == substring]
 
     def followers(self, substring: list[int]) -> list[int]:
         return [self.text[end] for end in self.ends(substring) if end < len(self.text)]
@@ -81,6 +79,7 @@ class ByHand:
         return found
 
 
+@settings(deadline=None)
 @given(text=texts, max_depth=st.integers(1, 6), chunk=st.integers(1, 60))
 def test_counts_equal_counting_by_hand(text: list[int], max_depth: int, chunk: int) -> None:
     automaton, by_hand = SuffixAutomaton(max_depth), ByHand(text, max_depth)
@@ -101,6 +100,7 @@ def test_counts_equal_counting_by_hand(text: list[int], max_depth: int, chunk: i
             assert best[1] / total == ranked[0][1]
 
 
+@settings(deadline=None)
 @given(text=texts)
 def test_the_automaton_has_at_most_two_states_a_token(text: list[int]) -> None:
     automaton = SuffixAutomaton(8)
@@ -124,7 +124,7 @@ def observed(text: list[int], options: Suffix.Options) -> Suffix:
     return drafter
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(text=texts, last=st.integers(0, 3), options=options_of, budget=st.integers(1, 8))
 def test_chain_equals_counting_by_hand(
     text: list[int], last: int, options: Suffix.Options, budget: int

@@ -58,6 +58,7 @@ def test_speeds_are_bars_from_slow_to_fast_and_unmeasured_ones_are_left_out() ->
     frame = pd.DataFrame(
         {
             "drafter": ["a", "b", "c"],
+            "status": ["ok", "interrupted", "ok"],
             "decode_tok_per_s": [20.0, 10.0, math.nan],
             "decode_tok_per_s_low": [18.0, math.nan, math.nan],
             "decode_tok_per_s_high": [23.0, math.nan, math.nan],
@@ -65,7 +66,7 @@ def test_speeds_are_bars_from_slow_to_fast_and_unmeasured_ones_are_left_out() ->
     )
     slow, fast = figures.speed_by_drafter(frame).data
 
-    assert (slow.y[0], fast.y[0]) == ("b", "a")
+    assert (slow.y[0], fast.y[0]) == ("b (interrupted)", "a")
     assert (fast.error_x.array[0], fast.error_x.arrayminus[0]) == (3.0, 2.0)
     assert slow.error_x.array is None
 

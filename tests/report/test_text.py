@@ -43,7 +43,8 @@ def test_durations_are_rounded_for_people(seconds: float | None, expected: str) 
 def test_headings_name_the_unit() -> None:
     """A unit in a column's name becomes a unit in its heading."""
     assert heading("decode_tok_per_s") == "decode tok/s"
-    assert heading("peak_bytes") == "peak"
+    assert heading("peak_bytes") == "peak bytes"
+    assert heading("num_steps") == "steps"
     assert heading("ttft_s") == "ttft (s)"
 
 

@@ -209,7 +209,7 @@ def turn_of(drafter: FakeDrafter, said: TraceTurn, mode: str, rng: Random) -> Tu
             "drafter_weights": drafter.weights_bytes,
             "drafter_kv": drafter.kv_bytes_per_token * end,
             "drafter_state": drafter.state_bytes,
-            "drafter_buffer": None,
+            "drafter_buffer": 0,
             "process_rss": WEIGHTS_BYTES + 300_000_000,
         },
     )

@@ -68,6 +68,7 @@ class Code(Builder[CodeOptions]):
     Options = CodeOptions
 
     def items(self) -> tuple[Item, ...]:
+        """Plan the conversations."""
         suite, task = self.context.suite, self.context.task.name
         return tuple(
             Item(
@@ -85,9 +86,11 @@ class Code(Builder[CodeOptions]):
         )
 
     def sources(self, item: Item) -> frozenset[str]:
+        """Name the sources of an item."""
         return frozenset({self._plan(item).source or self.options.source})
 
     def build(self, item: Item, chat: ChatTokenizer) -> Conversation:
+        """Build one conversation."""
         document = self._plan(item)
         assert item.context_length is not None
         text = joined(

@@ -66,6 +66,7 @@ class Dialogues(Builder[DialoguesOptions]):
     Options = DialoguesOptions
 
     def items(self) -> tuple[Item, ...]:
+        """Plan the conversations."""
         suite, task = self.context.suite, self.context.task.name
         return tuple(
             Item(
@@ -81,10 +82,12 @@ class Dialogues(Builder[DialoguesOptions]):
         )
 
     def sources(self, item: Item) -> frozenset[str]:
+        """Name the sources of an item."""
         document = self._dialogues[item.item_id][1].document
         return frozenset({document.source} if document else ())
 
     def build(self, item: Item, chat: ChatTokenizer) -> Conversation:
+        """Build one conversation."""
         dialogue = self._dialogues[item.item_id][1]
         turns, used = list(dialogue.turns), []
         if dialogue.document:
@@ -95,6 +98,7 @@ class Dialogues(Builder[DialoguesOptions]):
         return conversation(item, spoken, system=dialogue.system, sources=used)
 
     def fingerprint(self) -> Any:
+        """Stand for the files beside the suite file."""
         return [content.model_dump(mode="json") for _, content in self._files]
 
     def _quote(self, document: QuotedDocument) -> tuple[str, str]:

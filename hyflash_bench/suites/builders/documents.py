@@ -95,6 +95,7 @@ class Documents(Builder[DocumentsOptions]):
     Options = DocumentsOptions
 
     def items(self) -> tuple[Item, ...]:
+        """Plan the conversations."""
         return tuple(
             self._item(kind, document, context)
             for kind, wanted in self.options.kinds.items()
@@ -105,10 +106,12 @@ class Documents(Builder[DocumentsOptions]):
         )
 
     def sources(self, item: Item) -> frozenset[str]:
+        """Name the sources of an item."""
         _, document = self._plan(item)
         return frozenset({document.source or self.options.source})
 
     def build(self, item: Item, chat: ChatTokenizer) -> Conversation:
+        """Build one conversation."""
         kind, document = self._plan(item)
         assert item.context_length is not None
         text = joined(

@@ -56,6 +56,7 @@ class Retrieval(Builder[RetrievalOptions]):
     Options = RetrievalOptions
 
     def items(self) -> tuple[Item, ...]:
+        """Plan the conversations."""
         suite, task = self.context.suite, self.context.task.name
         return tuple(
             Item(
@@ -74,9 +75,11 @@ class Retrieval(Builder[RetrievalOptions]):
         )
 
     def sources(self, item: Item) -> frozenset[str]:
+        """Name the sources of an item."""
         return frozenset({self._haystack(_index(item)).source or self.options.source})
 
     def build(self, item: Item, chat: ChatTokenizer) -> Conversation:
+        """Build one conversation."""
         assert item.context_length is not None
         index = _index(item)
         puzzle = self._puzzle(item.kind, index)

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
 from hyflash_bench.errors import SpecError, UnknownName
 from hyflash_bench.spec.base import Spec
 from hyflash_bench.suites.builders.base import Builder, conversation
+from hyflash_bench.suites.catalog import load_suite
 from hyflash_bench.suites.chat import ChatTokenizer
 from hyflash_bench.suites.conversation import Conversation, Item
 from hyflash_bench.suites.sources import Progress
-
-if TYPE_CHECKING:
-    from hyflash_bench.suites.suite import Suite
+from hyflash_bench.suites.suite import Suite
 
 __all__ = ["Subset"]
 
@@ -39,23 +38,25 @@ class Subset(Builder[SubsetOptions]):
     Options = SubsetOptions
 
     def items(self) -> tuple[Item, ...]:
+        """Plan the conversations."""
         return tuple(self._renamed(item) for item in self._originals.values())
 
     def build(self, item: Item, chat: ChatTokenizer) -> Conversation:
+        """Build one conversation."""
         original = self._suite.build(self._originals[item.item_id], chat)
         turns = original.turns[: item.num_turns]
         return conversation(item, turns, system=original.system, sources=original.sources)
 
     def prepare(self, items: Iterable[Item], progress: Progress | None = None) -> None:
+        """Fetch the texts of some items."""
         self._suite.prepare(progress, [self._originals[item.item_id] for item in items])
 
     def fingerprint(self) -> Any:
+        """Stand for the files beside the suite file."""
         return self._suite.suite_hash
 
     @cached_property
     def _suite(self) -> Suite:
-        from hyflash_bench.suites.catalog import load_suite
-
         name = self.options.suite
         if name == self.context.suite:
             raise SpecError(f"{self.context.where}: a suite cannot be a subset of itself.")

@@ -1,0 +1,245 @@
+"""Loads a target from wherever it comes from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import snapshot_download
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from hyflash_bench.errors import HyFlashError, TargetError, UsageError
+from hyflash_bench.spec.target import TargetSpec
+from hyflash_bench.targets import architecture
+from hyflash_bench.targets.architecture import Architecture
+from hyflash_bench.targets.convert import converted_folder
+from hyflash_bench.targets.decoder import Decoder
+from hyflash_bench.targets.fingerprint import (
+    chat_template_hash,
+    files_hash,
+    tokenizer_hash,
+    weight_files,
+)
+from hyflash_bench.targets.info import Fingerprint, TargetInfo
+from hyflash_bench.targets.linear import calibrate
+from hyflash_bench.targets.native import NativeDecoder, load_native
+from hyflash_bench.targets.presets import PRESETS, preset_folder
+from hyflash_bench.targets.source import Source, parse, require_pinned
+from hyflash_bench.targets.target import Target
+
+__all__ = ["build_target", "fetch_target", "load_target"]
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    model: Any
+    tokenizer: Any
+    weights: str
+    revision: str | None
+    licence: str | None
+
+
+def load_target(spec: TargetSpec) -> Target:
+    """Load a target: download or convert it if need be, check that it can be run, prepare it.
+
+    The first load of a preset or GGUF file converts it to safetensors in the user's cache; hub
+    models go through transformers and its own cache (``HF_HOME``, ``HF_HUB_OFFLINE``,
+    ``HF_TOKEN``). Only safetensors files are read.
+
+    Raises:
+        UsageError: The target string or an option makes no sense.
+        DownloadError: A preset could not be fetched.
+        UnsupportedTarget: The architecture cannot be run.
+        TargetError: The model could not be loaded, with transformers' reason.
+    """
+    source = parse(spec.target)
+    if spec.trust_remote_code:
+        require_pinned(source)
+    _check_device(spec.device)
+    if spec.num_threads is not None:
+        torch.set_num_threads(spec.num_threads)
+    loaded = _load_hub(source, spec) if source.kind == "hub" else _load_local(source, spec)
+    return build_target(loaded.model, loaded.tokenizer, spec, source, loaded=loaded)
+
+
+def fetch_target(spec: TargetSpec) -> Path | None:
+    """Bring a target into the user's cache, or the hub's, without loading it.
+
+    Returns:
+        The folder it will be read from; None for a folder of the user's own.
+
+    Raises:
+        UsageError: The target string makes no sense.
+        DownloadError: A preset could not be fetched.
+        TargetError: The hub did not give the model.
+    """
+    source = parse(spec.target)
+    if source.kind == "folder":
+        return None
+    if source.kind != "hub":
+        return _local_folder(source)[0]
+    wanted = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+    wanted += ["*.py"] if spec.trust_remote_code else []
+
+    def fetch() -> Path:
+        return Path(snapshot_download(source.location, revision=source.revision, allow_patterns=wanted))
+
+    folder: Path = _attempt(source, fetch)
+    return folder
+
+
+def build_target(
+    model: Any,
+    tokenizer: Any,
+    spec: TargetSpec,
+    source: Source | None = None,
+    *,
+    loaded: _Loaded | None = None,
+) -> Target:
+    """Make a target of a transformers model that is already in memory.
+
+    Args:
+        model: A causal language model; its projections become views of fused weights.
+        tokenizer: Its tokenizer; None is allowed where no text is needed.
+        spec: Device, attention and limits; ``model`` names the target.
+        source: Where it came from; a folder of that name by default.
+        loaded: Hashes and revision, where known.
+    """
+    source = source or Source("folder", spec.target, None, spec.target)
+    model = model.to(spec.device).eval().requires_grad_(False)
+    arch = architecture.read(model)
+    library = load_native() if NativeDecoder.fits(arch) else None
+    forms = calibrate(arch.linears, library)
+    native = NativeDecoder(arch, library) if library is not None else None
+    decoder = Decoder(arch, model.model.rotary_emb, forms, native, spec.attention)
+    info = _describe(spec, source, decoder, model, tokenizer=tokenizer, loaded=loaded)
+    return Target(info, tokenizer, model, decoder)
+
+
+def _load_hub(source: Source, spec: TargetSpec) -> _Loaded:
+    options = {"revision": source.revision, "trust_remote_code": spec.trust_remote_code}
+    config = _attempt(source, lambda: AutoConfig.from_pretrained(source.location, **options))
+    architecture.check_supported(config)
+    model, tokenizer = _read(source, source.location, spec, **options)
+    commit = getattr(model.config, "_commit_hash", None) or source.revision
+    return _Loaded(model, tokenizer, commit or "unknown", commit, None)
+
+
+def _load_local(source: Source, spec: TargetSpec) -> _Loaded:
+    folder, revision, licence = _local_folder(source)
+    config = _attempt(source, lambda: _local_config(folder, spec.trust_remote_code))
+    architecture.check_supported(config)
+    model, tokenizer = _read(source, str(folder), spec, trust_remote_code=spec.trust_remote_code)
+    return _Loaded(model, tokenizer, files_hash(weight_files(folder)), revision, licence)
+
+
+def _local_config(folder: Path, trust_remote_code: bool) -> Any:
+    return AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+
+
+def _local_folder(source: Source) -> tuple[Path, str | None, str | None]:
+    """The model folder, the hash of the file it was made from, and its licence."""
+    if source.kind == "preset":
+        preset = PRESETS[source.location]
+        return preset_folder(preset.name), preset.gguf_sha256, preset.licence
+    if source.kind == "gguf":
+        path = Path(source.location)
+        digest = files_hash([path])
+        return converted_folder(path, digest), digest, None
+    return Path(source.location), None, None
+
+
+def _read(source: Source, location: str, spec: TargetSpec, **options: Any) -> tuple[Any, Any]:
+    dtype = _DTYPES.get(spec.dtype, "auto")
+
+    def read() -> tuple[Any, Any]:
+        model = AutoModelForCausalLM.from_pretrained(location, dtype=dtype, use_safetensors=True, **options)
+        return model, AutoTokenizer.from_pretrained(location, **options)
+
+    loaded: tuple[Any, Any] = _attempt(source, read)
+    return loaded
+
+
+def _attempt(source: Source, read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except HyFlashError:
+        raise
+    except (OSError, ValueError, ImportError, RuntimeError) as error:
+        first = str(error).strip().splitlines() or [type(error).__name__]
+        hint = (
+            " Offline, only models that are already in the hub's cache can be loaded."
+            if source.kind == "hub" and os.environ.get("HF_HUB_OFFLINE")
+            else ""
+        )
+        raise TargetError(f"The target {source.location!r} could not be loaded: {first[0]}{hint}") from error
+
+
+def _check_device(device: str) -> None:
+    kind = torch.device(device).type
+    present: dict[str, Callable[[], bool]] = {
+        "cpu": lambda: True,
+        "cuda": torch.cuda.is_available,
+        "mps": torch.backends.mps.is_available,
+    }
+    if not present[kind]():
+        usable = ", ".join(name for name, is_there in present.items() if is_there())
+        raise UsageError(f"Device {device!r} is not available here. Usable: {usable}.")
+
+
+def _describe(
+    spec: TargetSpec, source: Source, decoder: Decoder, model: Any, *, tokenizer: Any, loaded: _Loaded | None
+) -> TargetInfo:
+    config, arch = model.config, decoder.arch
+    weight = arch.head.weight
+    weights = {id(parameter): parameter for parameter in model.parameters()}.values()
+    return TargetInfo(
+        model=spec.target,
+        name=source.name,
+        source=source.kind,
+        revision=loaded.revision if loaded else None,
+        dtype=str(weight.dtype).removeprefix("torch."),
+        device=str(weight.device),
+        attention=decoder.attention,
+        num_layers=len(arch.layers),
+        hidden_size=weight.shape[1],
+        vocab_size=weight.shape[0],
+        num_attention_heads=arch.num_heads,
+        num_kv_heads=arch.num_kv_heads,
+        head_dim=arch.head_dim,
+        max_positions=config.max_position_embeddings,
+        num_parameters=sum(parameter.numel() for parameter in weights),
+        weight_bytes=sum(parameter.nbytes for parameter in weights),
+        kv_bytes_per_token=_kv_bytes(arch),
+        eos_token_ids=_eos(model, tokenizer),
+        fingerprint=Fingerprint(
+            weights=loaded.weights if loaded else "unsaved",
+            tokenizer=tokenizer_hash(tokenizer) if tokenizer is not None else "none",
+            chat_template=chat_template_hash(tokenizer),
+        ),
+        trust_remote_code=spec.trust_remote_code,
+        extrapolate=spec.extrapolate,
+        licence=loaded.licence if loaded else None,
+    )
+
+
+def _kv_bytes(arch: Architecture) -> int:
+    per_layer = 2 * arch.num_kv_heads * arch.head_dim * arch.head.weight.element_size()
+    return len(arch.layers) * per_layer
+
+
+def _eos(model: Any, tokenizer: Any) -> tuple[int, ...]:
+    """Every token that ends a reply, by the generation settings, else the tokenizer."""
+    for holder in (getattr(model, "generation_config", None), model.config, tokenizer):
+        found = getattr(holder, "eos_token_id", None)
+        if isinstance(found, int):
+            return (found,)
+        if found:
+            return tuple(int(token) for token in found)
+    return ()

@@ -1,0 +1,61 @@
+"""Acceptance slot by slot."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from hyflash_bench.analysis.positions import position_acceptance
+from tests.analysis.tables import steps
+
+
+def rates(frame: pd.DataFrame) -> list[tuple[int, int]]:
+    table = position_acceptance(frame)
+    assert table["position"].tolist() == list(range(1, len(table) + 1))
+    assert (table["position_acceptance"] == table["num_accepted"] / table["num_reached"]).all()
+    return list(zip(table["num_accepted"], table["num_reached"], strict=True))
+
+
+def test_a_slot_is_judged_only_once_the_slots_before_it_were_accepted() -> None:
+    assert rates(steps((3, 0, 1), (3, 1, 2), (3, 3, 4), (2, 2, 3))) == [(3, 4), (2, 3), (1, 1)]
+
+
+def test_slots_behind_the_end_of_the_reply_are_not_rejected() -> None:
+    # The second token drafted was the end of sequence: slot 3 was never put to the target.
+    assert rates(steps((3, 2, 2), eos_cut=True)) == [(1, 1), (1, 1)]
+
+
+def test_an_end_that_the_target_added_itself_rejects_the_slot_it_took() -> None:
+    assert rates(steps((3, 1, 2), eos_cut=True)) == [(1, 1), (0, 1)]
+
+
+def test_steps_cut_by_the_limit_and_trees_are_left_out() -> None:
+    assert rates(pd.concat([steps((2, 1, 2)), steps((2, 2, 1), limit_cut=True)])) == [(1, 1), (0, 1)]
+    assert rates(steps((6, 2, 3), depth=3)) == []
+
+
+def test_void_and_failed_cells_are_left_out() -> None:
+    assert rates(steps((2, 1, 2), cell_status="mismatch")) == []
+    assert rates(steps((2, 1, 2), cell_status="oom")) == []
+    assert rates(steps((2, 1, 2), status="oom")) == []
+    assert rates(steps((2, 1, 2), is_scored=False)) == []
+
+
+def test_no_steps_no_rows() -> None:
+    table = position_acceptance(steps(), by=["drafter", "suite"])
+    assert table.empty
+    assert list(table) == [
+        "drafter",
+        "suite",
+        "position",
+        "num_reached",
+        "num_accepted",
+        "position_acceptance",
+    ]
+
+
+@pytest.mark.parametrize("column", ["drafter", "suite"])
+def test_groups_are_kept_apart(column: str) -> None:
+    frame = pd.concat([steps((1, 1, 2), **{column: "x"}), steps((1, 0, 1), **{column: "y"})])
+    table = position_acceptance(frame, by=[column]).set_index(column)
+    assert table["position_acceptance"].to_dict() == {"x": 1.0, "y": 0.0}

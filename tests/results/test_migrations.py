@@ -1,0 +1,69 @@
+"""Older schemas: migrated in memory, in order."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from hyflash_bench.errors import DataError, UsageError
+from hyflash_bench.results import RunWriter, load_run, migrations
+from hyflash_bench.results.migrations import check_version, migrate
+from tests.results.factory import DRAFTERS, make_run
+
+
+def migrate_to_1(kind: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Undo what :func:`age` does."""
+    if kind != "conversation":
+        return values
+    values = dict(values)
+    return {"status": values.pop("state"), **values}
+
+
+def age(run: Path) -> None:
+    """Make a run look as a made-up version 0 would have written it: status was called state."""
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps({**manifest, "schema_version": 0}))
+    lines = (run / "conversations.jsonl").read_text().splitlines()
+    old = []
+    for line in lines:
+        values = json.loads(line)
+        old.append(json.dumps({"state": values.pop("status"), **values}) + "\n")
+    (run / "conversations.jsonl").write_text("".join(old))
+
+
+def test_an_old_run_reads_like_a_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path / "run", DRAFTERS[:2], num_per_group=1)
+    fresh = load_run(run).turns
+    age(run)
+    monkeypatch.setattr(migrations, "MIGRATIONS", {1: migrate_to_1})
+    old = load_run(run)
+    assert old.manifest.schema_version == 1
+    pd.testing.assert_frame_equal(old.turns, fresh)
+    with pytest.raises(UsageError, match="can be read but not continued"):
+        RunWriter(run)
+
+
+def test_a_schema_without_a_way_here_is_refused(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", DRAFTERS[:1], num_per_group=1, schema_version=0)
+    with pytest.raises(DataError, match="no migration to 1"):
+        load_run(run)
+
+
+def test_migrations_are_applied_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(name: str) -> migrations.Migration:
+        return lambda kind, values: {**values, "way": [*values.get("way", []), name]}
+
+    monkeypatch.setattr(migrations, "SCHEMA_VERSION", 3)
+    monkeypatch.setattr(migrations, "MIGRATIONS", {3: step("three"), 2: step("two"), 1: step("one")})
+    assert migrate("trace", {}, 1) == {"way": ["two", "three"]}
+    assert migrate("manifest", {}, 3) == {"schema_version": 3}
+
+
+@pytest.mark.parametrize("version", [None, "1", 1.5, True])
+def test_nonsense_versions_are_refused(version: object) -> None:
+    with pytest.raises(DataError, match="not a whole number"):
+        check_version(version, "here")
