@@ -16,8 +16,9 @@ __all__ = ["position_acceptance"]
 def position_acceptance(steps: pd.DataFrame, by: Sequence[str] = ("drafter",)) -> pd.DataFrame:
     """P(slot accepted | slots before it accepted) for chains, slots counted from 1.
 
-    Steps of trees, steps that the token limit cut short and cells that may show no number are left out. In a step that ended the
-    reply, slots behind the end were never put to the target and are not counted as rejected.
+    Trees, steps that the token limit cut short and cells that may show no number are left out. In a
+    step that ended the reply, slots behind the end were never put to the target and are not counted
+    as rejected.
 
     Args:
         steps: The steps table of a run, or some of its rows.

@@ -48,6 +48,7 @@ __all__ = [
     "LoadContext",
     "MemoryKind",
     "Requires",
+    "bytes_by_kind",
 ]
 
 MemoryKind = Literal["weights", "kv", "state", "buffer"]
@@ -132,8 +133,9 @@ class Draft:
         tokens: ``[N]`` int64 on the CPU, N may be 0. In a tree, parents come before children.
         parents: ``[N]`` int64, the index of each token's parent, -1 for a child of the last
             committed token; None for a chain. Siblings stand in the order in which they are tried.
-        probabilities: ``[N, vocab]``: row j is the distribution q_j that token j was drawn from,
-            independently of its siblings; None when the proposal is deterministic.
+        probabilities: ``[N, vocab]``, on any device: row j is the distribution q_j that token j was
+            drawn from, independently of its siblings; None when the proposal is deterministic. A tree
+            with probabilities can be scored live only, so its drafter should ``skip`` replay.
     """
 
     tokens: Tensor
@@ -170,6 +172,23 @@ class Held:
     tensor: Tensor | None = None
     num_bytes: int = 0
     shared: bool = False
+
+
+def bytes_by_kind(held: Iterable[Held]) -> dict[MemoryKind, int]:
+    """Bytes by kind; a storage counts once however many views look at it, the target's not at all."""
+    totals: dict[MemoryKind, int] = {}
+    seen: set[int] = set()
+    for item in held:
+        if item.shared:
+            continue
+        size = item.num_bytes
+        if item.tensor is not None:
+            storage = item.tensor.untyped_storage()
+            if storage.data_ptr() not in seen:
+                seen.add(storage.data_ptr())
+                size += storage.nbytes()
+        totals[item.kind] = totals.get(item.kind, 0) + size
+    return totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +272,7 @@ class Drafter(ABC):
     def draft(
         self, last_token: int, budget: int, sampler: Sampler, along: Tensor | None = None
     ) -> Draft:
-        """Propose what may follow ``last_token``.
+        """Propose what may follow ``last_token``, without changing what is known.
 
         Args:
             last_token: The last committed token, not observed yet.

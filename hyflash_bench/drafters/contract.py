@@ -10,7 +10,6 @@ A check takes a :class:`Ground` and returns what is wrong, or None.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -26,6 +25,7 @@ from hyflash_bench.drafters.base import (
     Features,
     MemoryKind,
     Requires,
+    bytes_by_kind,
 )
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.spec.sampling import GREEDY, Sampling
@@ -35,7 +35,6 @@ __all__ = [
     "MIN_TOKENS",
     "CheckResult",
     "Ground",
-    "held_bytes",
     "run_checks",
     "synthetic_ground",
 ]
@@ -118,22 +117,6 @@ def synthetic_ground(
         )
 
     return Ground(make, tokens, features, vocab_size)
-
-
-def held_bytes(drafter: Drafter) -> dict[MemoryKind, int]:
-    """Bytes by kind that a drafter holds by itself; views of one storage count once."""
-    totals: dict[MemoryKind, int] = defaultdict(int)
-    seen: set[int] = set()
-    for held in drafter.memory():
-        if held.shared:
-            continue
-        totals[held.kind] += held.num_bytes
-        if held.tensor is not None:
-            storage = held.tensor.untyped_storage()
-            if storage.data_ptr() not in seen:
-                seen.add(storage.data_ptr())
-                totals[held.kind] += storage.nbytes()
-    return dict(totals)
 
 
 # The checks
@@ -287,7 +270,7 @@ def _counts_its_bytes(ground: Ground) -> str | None:
             if held.num_bytes < 0:
                 return f"memory() has {held.num_bytes} bytes; count what is held"
         formula = drafter.memory_formula(position + 1)
-        counted = held_bytes(drafter)
+        counted = bytes_by_kind(drafter.memory())
         if formula is not None and _without_zeros(formula) != _without_zeros(counted):
             return (
                 f"after {position + 1} tokens memory() holds {counted} bytes "

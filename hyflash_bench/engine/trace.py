@@ -240,7 +240,7 @@ def _no_rows(target: Target, requires: Requires) -> Features:
     info = target.info
     rows = torch.empty(0, info.hidden_size, device=target.device, dtype=target.dtype)
     return Features(
-        taps={layer: rows for layer in requires.taps},
+        taps=dict.fromkeys(requires.taps, rows),
         last_hidden=rows if requires.last_hidden else None,
         logits=torch.empty(0, info.vocab_size, device=target.device) if requires.logits else None,
     )

@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import get_args
 
 import psutil
 
-from hyflash_bench.drafters.base import Drafter, Held, MemoryKind
+from hyflash_bench.drafters.base import Drafter, MemoryKind, bytes_by_kind
 
-__all__ = ["bytes_by_kind", "drafter_memory", "process_memory", "working_bytes"]
-
-KINDS: tuple[MemoryKind, ...] = ("weights", "kv", "state", "buffer")
-
-
-def bytes_by_kind(held: Iterable[Held]) -> dict[MemoryKind, int]:
-    """Add up what a drafter holds; a storage counts once however many views look at it.
-
-    What is shared with the target counts for the target alone.
-    """
-    totals: dict[MemoryKind, int] = dict.fromkeys(KINDS, 0)
-    seen: set[int] = set()
-    for item in held:
-        if item.shared:
-            continue
-        totals[item.kind] += item.num_bytes
-        if item.tensor is not None:
-            storage = item.tensor.untyped_storage()
-            if storage.data_ptr() not in seen:
-                seen.add(storage.data_ptr())
-                totals[item.kind] += storage.nbytes()
-    return totals
+__all__ = ["drafter_memory", "process_memory", "working_bytes"]
 
 
 def working_bytes(drafter: Drafter) -> int:
@@ -40,7 +19,8 @@ def working_bytes(drafter: Drafter) -> int:
 
 def drafter_memory(drafter: Drafter) -> dict[str, int | None]:
     """``drafter_<kind>`` -> bytes."""
-    return {f"drafter_{kind}": size for kind, size in bytes_by_kind(drafter.memory()).items()}
+    totals = bytes_by_kind(drafter.memory())
+    return {f"drafter_{kind}": totals.get(kind, 0) for kind in get_args(MemoryKind)}
 
 
 def process_memory() -> dict[str, int | None]:

@@ -17,8 +17,8 @@ from hyflash_bench.spec.drafter import DrafterSpec
 from hyflash_bench.spec.plan import Cell, content_id
 from hyflash_bench.spec.run import RunSpec
 from hyflash_bench.spec.sampling import Sampling
-from hyflash_bench.suites.catalog import Suite
 from hyflash_bench.suites.conversation import Item
+from hyflash_bench.suites.suite import Suite
 
 __all__ = ["Plan", "make_plan", "target_id"]
 

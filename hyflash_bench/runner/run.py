@@ -32,7 +32,8 @@ from hyflash_bench.runner.supervisor import Supervisor, WorkerDied, WorkerSilent
 from hyflash_bench.runner.work import Work
 from hyflash_bench.runner.worker import DrafterFacts, Job
 from hyflash_bench.spec.run import RunSpec
-from hyflash_bench.suites.catalog import Suite, load_suite
+from hyflash_bench.suites.catalog import load_suite
+from hyflash_bench.suites.suite import Suite
 
 __all__ = ["Outcome", "preview", "run"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from typing import cast
 
 from hyflash_bench.errors import HyFlashError
 from hyflash_bench.runner.events import Event, TargetLoaded
@@ -52,7 +52,7 @@ class Supervisor:
         process = context.Process(target=serve, args=(theirs, self._job), daemon=True)
         process.start()
         theirs.close()
-        self._process, self._connection = process, cast("Connection", ours)
+        self._process, self._connection = process, ours
         for message in self._messages("loading the target"):
             if isinstance(message, Ready):
                 return message
@@ -89,10 +89,8 @@ class Supervisor:
         process, self._process = self._process, None
         connection, self._connection = self._connection, None
         if connection is not None:
-            try:
+            with suppress(OSError):
                 connection.send(None)
-            except OSError:
-                pass
             connection.close()
         if process is not None:
             process.join(timeout=2.0)

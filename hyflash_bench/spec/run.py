@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from hyflash_bench.spec.base import Spec
 from hyflash_bench.spec.drafter import DrafterSpec
 from hyflash_bench.spec.sampling import Sampling
 from hyflash_bench.spec.target import TargetSpec
@@ -38,7 +37,9 @@ class RunSpec(TargetSpec):
 
     suites: tuple[str, ...] = Field(("quick",), min_length=1, description="Suite names or YAML files.")
     drafters: tuple[Annotated[DrafterSpec, BeforeValidator(_drafter)], ...] = Field(
-        DEFAULT_DRAFTERS, min_length=1, description="name or name:key=value,key=value."
+        tuple(DrafterSpec(name=name) for name in DEFAULT_DRAFTERS),
+        min_length=1,
+        description="name or name:key=value,key=value.",
     )
     memory_caps: tuple[Annotated[int, BeforeValidator(_size)], ...] = Field(
         (), description="Simulated caps as sizes with units; the uncapped run is always there."

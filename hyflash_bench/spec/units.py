@@ -44,7 +44,7 @@ def parse_bytes(text: str) -> int:
 def format_bytes(size: int | float | None) -> str:
     """Bytes for people, in binary units: ``1.5 GiB``; an en dash when not measured."""
     if size is None:
-        return "–"
+        return "\N{EN DASH}"
     value = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(value) < 1024:

@@ -114,7 +114,7 @@ def cut_exactly(
         DataError: The text is too short, or no choice fits (more phrasings would help).
     """
     window = _Window(chat, pieces, anchors, grow, num_tokens)
-    costs = [window.overhead(frame) for frame in frames]
+    costs = window.costs(frames)
     if window.total + max(costs) < num_tokens:
         raise DataError(
             f"{where}: the text is too short for a prompt of {num_tokens:,} tokens; about "
@@ -186,21 +186,22 @@ class _Window:
             self._low = self._high - _reach(reversed(pieces[: self._high]), budget)
         inside = pieces[self._low : self._high]
         self._counts = chat.count(inside)
-        # The first piece of an excerpt loses the space before it.
-        self._bare = chat.count([excerpt([piece]) for piece in inside])
         self._sums = [0, *accumulate(self._counts)]
         self.total = self._sums[-1]
 
-    def overhead(self, frame: Frame) -> int:
-        """Tokens that the frame and the chat template add."""
-        sample = self._pieces[self._low : self._low + 2]
-        counted = self._bare[0] + sum(self._counts[1 : len(sample)])
-        return len(self._chat.first_turn(frame(sample))) - counted
+    def costs(self, frames: Sequence[Frame]) -> list[int]:
+        """Tokens that each frame, with the chat template, adds to an excerpt."""
+        sample = Span(self._low, min(self._low + 2, self._high))
+        texts = [frame(self._pieces[slice(*sample)]) for frame in frames]
+        counts = self._chat.count(texts)
+        template = len(self._chat.first_turn(texts[0])) - counts[0]
+        return [count + template - self.estimate(sample) for count in counts]
 
     def estimate(self, span: Span) -> int:
-        """Tokens of an excerpt: the sum over its pieces."""
+        """Tokens of an excerpt: the sum over its pieces, the first without the space before it."""
         first, last = (index - self._low for index in span)
-        return self._bare[first] + self._sums[last] - self._sums[first + 1]
+        bare = self._chat.count([excerpt([self._pieces[span.first]])])[0]
+        return bare + self._sums[last] - self._sums[first + 1]
 
     def spans(self, anchor: int, low: int, high: int) -> Iterator[Span]:
         """Excerpts from or up to the anchor with about ``low`` to ``high`` tokens, longest first."""

@@ -14,83 +14,22 @@ from hyflash_bench.suites.conversation import Expected
 
 __all__ = ["PUZZLES", "Puzzle"]
 
-_PLACES = [
-    "Aldersey",
-    "Birkholm",
-    "Carrowick",
-    "Dunmarsh",
-    "Eskerby",
-    "Farndale",
-    "Gellport",
-    "Harrowmere",
-    "Inverleck",
-    "Jorvale",
-    "Kestwick",
-    "Lowmoor",
-    "Marrick",
-    "Norhaven",
-    "Oxbarrow",
-    "Pellstone",
-    "Quarnley",
-    "Rosscar",
-    "Skellby",
-    "Thornhythe",
-    "Ulverby",
-    "Varnholt",
-    "Westerlow",
-    "Yarrowgate",
-]
-_BUILDINGS = ["lighthouse", "mill", "bakery", "chapel", "station", "library", "ferry-house", "observatory"]
-_COLOURS = [
-    "amber",
-    "cobalt",
-    "crimson",
-    "ebony",
-    "emerald",
-    "fawn",
-    "indigo",
-    "ivory",
-    "jade",
-    "lilac",
-    "maroon",
-    "mauve",
-    "ochre",
-    "olive",
-    "pearl",
-    "russet",
-    "saffron",
-    "sepia",
-    "silver",
-    "teal",
-    "umber",
-    "violet",
-]
-_COINED = [
-    "brindel",
-    "calvo",
-    "dorrit",
-    "esker",
-    "fennick",
-    "galder",
-    "hobnat",
-    "imber",
-    "jessop",
-    "kellin",
-    "lorn",
-    "mirrack",
-    "nettel",
-    "orrin",
-    "pallix",
-    "quibb",
-    "rondel",
-    "sarn",
-    "tavver",
-    "umbrik",
-    "vellan",
-    "wexil",
-    "yarrick",
-    "zephin",
-]
+_PLACES = """
+Aldersey Birkholm Carrowick Dunmarsh Eskerby Farndale Gellport Harrowmere Inverleck
+Jorvale Kestwick Lowmoor Marrick Norhaven Oxbarrow Pellstone Quarnley Rosscar Skellby
+Thornhythe Ulverby Varnholt Westerlow Yarrowgate
+""".split()
+_BUILDINGS = """
+lighthouse mill bakery chapel station library ferry-house observatory
+""".split()
+_COLOURS = """
+amber cobalt crimson ebony emerald fawn indigo ivory jade lilac maroon mauve ochre olive
+pearl russet saffron sepia silver teal umber violet
+""".split()
+_COINED = """
+brindel calvo dorrit esker fennick galder hobnat imber jessop kellin lorn mirrack nettel
+orrin pallix quibb rondel sarn tavver umbrik vellan wexil yarrick zephin
+""".split()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,42 +10,10 @@ __all__ = ["score"]
 
 # Words that a reply may use around its answer without having named them.
 _AROUND = frozenset(
-    [
-        "a",
-        "an",
-        "and",
-        "answer",
-        "are",
-        "as",
-        "be",
-        "the",
-        "their",
-        "they",
-        "these",
-        "to",
-        "in",
-        "is",
-        "it",
-        "its",
-        "list",
-        "of",
-        "on",
-        "or",
-        "that",
-        "them",
-        "there",
-        "this",
-        "three",
-        "two",
-        "one",
-        "was",
-        "were",
-        "with",
-        "words",
-        "word",
-        "names",
-        "name",
-    ]
+    """
+    a an and answer are as be the their they these to in is it its list of on or that them
+    there this three two one was were with words word names name
+    """.split()
 )
 
 

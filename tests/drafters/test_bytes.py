@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hyflash_bench.drafters import Drafter, Features
-from hyflash_bench.drafters.contract import held_bytes
+from hyflash_bench.drafters.base import bytes_by_kind
 from hyflash_bench.registry import build_drafter
 from hyflash_bench.spec.drafter import DrafterSpec
 
@@ -35,13 +35,13 @@ def test_counted_bytes_are_the_allocated_ones(text: str) -> None:
     drafter = build_drafter(DrafterSpec.from_text(text))
     allocated = allocated_by(drafter, skewed_text(20_000))
     # Every entry counts with integers of its own, some of which are one object in truth.
-    assert 0.95 * allocated <= held_bytes(drafter)["buffer"] <= 1.15 * allocated
+    assert 0.95 * allocated <= bytes_by_kind(drafter.memory())["buffer"] <= 1.15 * allocated
 
 
 @pytest.mark.parametrize("text", ["prompt-lookup", "suffix"])
 def test_forgetting_frees_them(text: str) -> None:
     drafter = build_drafter(DrafterSpec.from_text(text))
-    empty = held_bytes(drafter)
+    empty = bytes_by_kind(drafter.memory())
     drafter.observe(skewed_text(2_000), Features())
     drafter.reset()
-    assert held_bytes(drafter) == empty
+    assert bytes_by_kind(drafter.memory()) == empty

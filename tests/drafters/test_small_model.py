@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hyflash_bench.drafters import CellFacts, Draft, Features
-from hyflash_bench.drafters.contract import held_bytes
+from hyflash_bench.drafters.base import bytes_by_kind
 from hyflash_bench.drafters.small_model import CACHE_BLOCK, SmallModel
 from hyflash_bench.errors import DrafterError
 from tests.drafters.fakes import (
@@ -149,7 +149,7 @@ def test_memory_equals_the_formula_across_a_block(monkeypatch: pytest.MonkeyPatc
         drafter.reset()
         observe(drafter, [1] * length)
         draft(drafter, 2)
-        assert held_bytes(drafter) == drafter.memory_formula(length)
+        assert bytes_by_kind(drafter.memory()) == drafter.memory_formula(length)
     assert drafter._cache.capacity == 2 * CACHE_BLOCK
 
 

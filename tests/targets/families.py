@@ -51,7 +51,10 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "qwen3": ("Qwen3", {}),
     "gemma": ("Gemma", {"hidden_activation": "gelu_pytorch_tanh"}),
-    "gemma2": ("Gemma2", {"sliding_window": WINDOW, "query_pre_attn_scalar": 24, "attn_logit_softcapping": 2.0}),
+    "gemma2": (
+        "Gemma2",
+        {"sliding_window": WINDOW, "query_pre_attn_scalar": 24, "attn_logit_softcapping": 2.0},
+    ),
     "gemma3": (
         "Gemma3",
         {"sliding_window": WINDOW, "query_pre_attn_scalar": 24, "layer_types": _WITHOUT_WINDOW},
