@@ -81,8 +81,9 @@ class FirstToken:
         self.first_s = 0.0
 
     def put(self, value: torch.Tensor) -> None:
+        """Take the prompt, then one token a call."""
         self.num_calls += 1
-        if self.num_calls == 2:  # the first call hands over the prompt
+        if self.num_calls == 2:
             self.first_s = time.perf_counter()
 
     def end(self) -> None:

@@ -33,10 +33,8 @@ def main() -> None:
         times = measure(target, context, sorted({1, *arguments.rows}), arguments.repeats)
         single = statistics.median(times[1])
         for rows in sorted(times):
-            median = statistics.median(times[rows])
-            print(
-                f"{context:8} {rows:5} {median * 1e3:8.1f} {min(times[rows]) * 1e3:8.1f} {median / single:6.2f}"
-            )
+            median, best = statistics.median(times[rows]), min(times[rows])
+            print(f"{context:8} {rows:5} {median * 1e3:8.1f} {best * 1e3:8.1f} {median / single:6.2f}")
 
 
 def measure(target: Target, context: int, row_counts: list[int], repeats: int) -> dict[int, list[float]]:

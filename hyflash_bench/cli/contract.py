@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -23,7 +24,7 @@ __all__ = ["REFERENCE", "judge", "keeps_contract"]
 
 REFERENCE = "autoregressive"
 
-STEP = ["item_id", "turn", "step"]
+STEP = ["cell_id", "item_id", "turn", "step"]
 COUNTS = ["drafted", "depth", "accepted", "committed"]
 NUM_TOKENS = 96
 TEXT = """The old clock struck nine. The old clock struck ten. Nobody in the house moved.
@@ -52,6 +53,7 @@ def keeps_contract(spec: DrafterSpec, target_spec: TargetSpec) -> Iterator[Check
         drafter.load(context)
         return drafter
 
+    @cache
     def features(requires: Requires) -> Features:
         return target.prefill(tokens, target.new_cache(len(tokens)), requires).features
 
@@ -113,8 +115,8 @@ def _replayed_as_live(steps: pd.DataFrame) -> Check:
     fix = "draft() may depend on observed tokens only; see the checks above."
     if left.equals(right):
         return Check("replay equals live", True, f"{len(left)} steps")
-    both = left.join(right, how="outer", lsuffix="_replay", rsuffix="_live")
-    differs = pd.concat([both[f"{name}_replay"] != both[f"{name}_live"] for name in COUNTS], axis=1)
-    first = both.index[differs.fillna(True).any(axis=1)][0]
-    detail = "first difference in {}, turn {}, step {}".format(*first)
+    every = left.index.union(right.index)
+    differs = left.reindex(every).ne(right.reindex(every)).fillna(True).any(axis=1)
+    _, item_id, turn, step = every[differs.to_numpy(dtype=bool)][0]
+    detail = f"first difference in {item_id}, turn {turn}, step {step}"
     return Check("replay equals live", False, detail, fix)

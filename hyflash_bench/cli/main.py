@@ -12,7 +12,7 @@ from hyflash_bench.errors import UsageError
 
 __all__ = ["COMMANDS", "app"]
 
-COMMANDS = ("run", "show", "report", "ls", "check", "validate", "doctor", "export")
+COMMANDS = ("doctor", "fetch", "run", "show", "report", "export", "ls", "validate", "check")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_LEVEL_VARIABLE = "HYFLASH_BENCH_LOG_LEVEL"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -41,6 +40,6 @@ def command(runs: tuple[Path, ...], output: Path, title: str | None) -> None:
 
     loaded = [load_run(run) for run in runs]
     if str(output) == "-":
-        sys.stdout.write(render(loaded, title))
-        return
-    console.line(write_report(loaded, output, title))
+        console.line(render(loaded, title).rstrip())
+    else:
+        console.line(write_report(loaded, output, title))

@@ -191,7 +191,9 @@ def _measure(spec: RunSpec, output_path: Path | None, fresh: bool, words: tuple[
 
     with console.Progress() as progress:
         outcome = run(spec, output_path=output_path, fresh=fresh, listener=progress, command=words)
-    if not outcome.interrupted:
+    if outcome.interrupted:
+        console.note("Interrupted. What was measured is stored; the same command goes on.")
+    else:
         _show_outcome(outcome.path)
     console.line(outcome.path)
     return outcome.exit_code

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from hyflash_bench.report.groups import Group, groups_of
@@ -16,30 +16,42 @@ __all__ = ["answer_of"]
 Row = dict[str, Any]
 
 
-def answer_of(headline: pd.DataFrame, by_context: pd.DataFrame) -> list[str]:
+def answer_of(headline: pd.DataFrame, by_context: pd.DataFrame, references: Collection[str]) -> list[str]:
     """Which drafter is fastest, for each suite, sampling and memory cap.
 
     Args:
         headline: See :func:`hyflash_bench.analysis.summary.headline`.
         by_context: See :func:`hyflash_bench.analysis.summary.by_context`.
+        references: Labels of plain decoding, which is no drafter to choose.
     """
-    sentences = [sentence for group in groups_of(headline) for sentence in _group(group)]
+    sentences = [_group(group, references) for group in groups_of(headline)]
     longest = [_longest(group) for group in groups_of(by_context)]
     return [*sentences, *filter(None, longest)] or ["Nothing was measured yet."]
 
 
-def _group(group: Group) -> Iterator[str]:
+def _group(group: Group, references: Collection[str]) -> str:
     where = f"On {group.suite} ({group.conditions}),"
     timed = _ranked(group.frame, "decode_tok_per_s")
+    if timed and timed[0]["drafter"] in references:
+        return f"{where} {_none_faster(timed)}"
     if timed:
-        yield f"{where} {_fastest(timed)}"
-        return
+        return f"{where} {_fastest(timed)}"
     scored = _ranked(group.frame, "acceptance_length")
     if scored:
-        yield f"{where} {_highest(scored)}; speed was not measured."
-        return
+        return f"{where} {_highest(scored)}; speed was not measured."
     reached = sorted(set(group.frame["status"]))
-    yield f"{where} no drafter finished all conversations ({', '.join(reached)})."
+    return f"{where} no drafter finished all conversations ({', '.join(reached)})."
+
+
+def _none_faster(timed: list[Row]) -> str:
+    plain, *others = timed
+    speed = cell_text("decode_tok_per_s", plain["decode_tok_per_s"])
+    text = f"no drafter is faster than plain decoding, {speed} tokens/s"
+    if others and _is_known(others[0]["speedup"]):
+        next_one = others[0]
+        text += f"; the next is {next_one['drafter']}, {cell_text('speedup', next_one['speedup'])} times it"
+        text += _interval(next_one, "speedup")
+    return f"{text}."
 
 
 def _fastest(timed: list[Row]) -> str:
@@ -66,6 +78,8 @@ def _doubt(timed: list[Row]) -> str:
         doubts.append("Not all of its conversations were run.")
     if best.get("verdict") == "no clear difference":
         doubts.append("That is no clear difference from plain decoding.")
+    if _is_known(best["reason"]) and not _is_known(best["speedup_low"]):
+        doubts.append(f"There is no interval: {best['reason']}.")
     if near:
         doubts.append(f"Its interval overlaps that of {' and '.join(near)}.")
     return "".join(f" {doubt}" for doubt in doubts)

@@ -115,7 +115,8 @@ def _acceptance(numbers: Numbers) -> Section | None:
 def _bytes(numbers: Numbers) -> Section | None:
     blocks: list[Block] = []
     for group in groups_of(numbers.by_context):
-        for metric, name in BYTES.items():
+        has_weights = bool((group.frame["drafter_weights_bytes"] > 0).any())
+        for metric, name in BYTES.items() if has_weights else [*BYTES.items()][:1]:
             known = group.frame[group.frame[metric] > 0]
             if known["context_length"].nunique() > 1 and not group.is_capped:
                 plot = figures.bytes_by_context(known, numbers.looks, metric)

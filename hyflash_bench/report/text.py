@@ -81,7 +81,7 @@ def _number_text(column: str, value: float, *, whole: bool) -> str:
     if column.endswith("_share"):
         return f"{value:.3f}"
     if column.endswith("_s"):
-        return f"{value:.3g}"
+        return f"{value:.3g}" if value >= 1e-3 or value == 0 else f"{value:.6f}"
     if whole or (column.startswith("num_") and value.is_integer()):
         return f"{int(value):,}"
     return f"{value:,.2f}" if abs(value) >= 0.01 or value == 0 else f"{value:.2g}"

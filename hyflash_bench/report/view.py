@@ -92,7 +92,7 @@ def _view(run: Run, looks: Looks) -> RunView:
     return RunView(
         run_id=run.run_id,
         question=_question(run),
-        answer=answer_of(numbers.headline, numbers.by_context),
+        answer=answer_of(numbers.headline, numbers.by_context, _references(run)),
         notices=_notices(run),
         sections=sections_of(numbers),
         identity=facts.identity_of(manifest),
@@ -127,6 +127,10 @@ def _title(runs: Sequence[Run]) -> str:
     targets = dict.fromkeys(cell.target for cell in cells)
     suites = dict.fromkeys(cell.suite for cell in cells)
     return f"Drafters for {', '.join(targets)} on {', '.join(suites)}"
+
+
+def _references(run: Run) -> set[str]:
+    return {cell.drafter for cell in run.manifest.cells if cell.is_reference}
 
 
 def _question(run: Run) -> str:

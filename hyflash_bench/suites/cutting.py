@@ -36,6 +36,7 @@ Frame = Callable[[Sequence[str]], str]
 """Makes the user's message from the pieces of an excerpt."""
 
 MAX_CHARS_PER_TOKEN = 8
+_LONG = 300
 # Tokens by which a phrasing may cost another number than around the short excerpt it was measured
 # with, and how many phrasings are tried around one excerpt.
 _SHIFT = 1
@@ -68,8 +69,14 @@ class Cut:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Pieces that end with a sentence or a paragraph; each begins with the space before it."""
-    return _split(text, _SENTENCE_END)
+    """Pieces that end with a sentence or a paragraph; each begins with the space before it.
+
+    A long piece, such as a table, is split at its line ends.
+    """
+    pieces = _split(text, _SENTENCE_END)
+    return [
+        part for piece in pieces for part in (_split(piece, _LINE_END) if len(piece) > _LONG else [piece])
+    ]
 
 
 def split_lines(text: str) -> list[str]:

@@ -14,22 +14,27 @@ from hyflash_bench.suites.conversation import Expected
 
 __all__ = ["PUZZLES", "Puzzle"]
 
-_PLACES = """
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+_PLACES = _words("""
 Aldersey Birkholm Carrowick Dunmarsh Eskerby Farndale Gellport Harrowmere Inverleck
 Jorvale Kestwick Lowmoor Marrick Norhaven Oxbarrow Pellstone Quarnley Rosscar Skellby
 Thornhythe Ulverby Varnholt Westerlow Yarrowgate
-""".split()
-_BUILDINGS = """
+""")
+_BUILDINGS = _words("""
 lighthouse mill bakery chapel station library ferry-house observatory
-""".split()
-_COLOURS = """
+""")
+_COLOURS = _words("""
 amber cobalt crimson ebony emerald fawn indigo ivory jade lilac maroon mauve ochre olive
 pearl russet saffron sepia silver teal umber violet
-""".split()
-_COINED = """
+""")
+_COINED = _words("""
 brindel calvo dorrit esker fennick galder hobnat imber jessop kellin lorn mirrack nettel
 orrin pallix quibb rondel sarn tavver umbrik vellan wexil yarrick zephin
-""".split()
+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,7 @@ def word_frequency(seed: int, index: int, number: int) -> Puzzle:
     sentences = [f"A parcel marked {word} came today." for word in order]
     return Puzzle(
         tuple(zip(_spread(len(sentences)), sentences, strict=True)),
-        "Between the paragraphs, parcels are reported with a made-up word on each. "
+        "Here and there in the text a parcel is reported, with a made-up word on it. "
         "Which three of those words appear most often? "
         "Reply with the three words only, separated by commas.",
         Expected("word_set", tuple(words[:3])),

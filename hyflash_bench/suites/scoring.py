@@ -8,14 +8,6 @@ from hyflash_bench.suites.conversation import Expected
 
 __all__ = ["score"]
 
-# Words that a reply may use around its answer without having named them.
-_AROUND = frozenset(
-    """
-    a an and answer are as be the their they these to in is it its list of on or that them
-    there this three two one was were with words word names name
-    """.split()
-)
-
 
 def score(expected: Expected, reply: str) -> float:
     """Score a reply from 0 to 1.
@@ -48,3 +40,12 @@ def _f1(named: set[str], wanted: set[str]) -> float:
         return 0.0
     precision, recall = hits / len(named), hits / len(wanted)
     return 2 * precision * recall / (precision + recall)
+
+
+# Words that a reply may use around its answer without having named them.
+_AROUND = _words(
+    """
+    a an and answer are as be the their they these to in is it its list of on or that them
+    there this three two one was were with words word names name
+    """
+)

@@ -52,8 +52,8 @@ def converted_folder(gguf: Path, digest: str) -> Path:
 
 def _convert(gguf: Path, folder: Path) -> None:
     # Listing and fetching presets must not cost the seconds that these imports take.
-    import torch  # noqa: PLC0415
-    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model: Any = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)

@@ -86,8 +86,12 @@ def test_export_writes_every_table_and_prints_the_paths(
 
 @pytest.mark.parametrize(
     ("what", "name"),
-    [("drafters", "prompt-lookup"), ("metrics", "acceptance_length"), ("targets", "smollm2-135m")]
-    + [("suites", "quick")],
+    [
+        ("drafters", "prompt-lookup"),
+        ("metrics", "acceptance_length"),
+        ("targets", "smollm2-135m"),
+        ("suites", "quick"),
+    ],
 )
 @pytest.mark.parametrize("verbose", [(), ("-v",)])
 def test_lists_name_what_can_be_asked_for(what: str, name: str, verbose: tuple[str, ...]) -> None:

@@ -29,12 +29,16 @@ conversations:
 """
 
 
-@pytest.fixture
-def small_suite(tmp_path: Path) -> Path:
-    """A suite of three short conversations in one file."""
-    folder = tmp_path / "suite"
+def write_suite(folder: Path) -> Path:
+    """A suite of three short conversations."""
     (folder / "talks").mkdir(parents=True)
     (folder / "talks" / "talks.yaml").write_text(TALKS)
     path = folder / "small.yaml"
     path.write_text(SUITE)
     return path
+
+
+@pytest.fixture
+def small_suite(tmp_path: Path) -> Path:
+    """File of a suite of three short conversations."""
+    return write_suite(tmp_path / "suite")

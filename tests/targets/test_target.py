@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -28,25 +29,17 @@ def close(found: Tensor, expected: Tensor) -> bool:
 @torch.no_grad()
 def reference(model: Any, tokens: Tensor) -> Features:
     """What transformers computes at every position of one full forward."""
+    taps: dict[int, Tensor] = {}
+
+    def tap(index: int) -> Any:
+        return lambda _module, _inputs, output: taps.__setitem__(index, output[0])
+
+    handles = [layer.register_forward_hook(tap(index)) for index, layer in enumerate(model.model.layers)]
     out = model(tokens[None], output_hidden_states=True, use_cache=False)
-    states = out.hidden_states
-    taps = {}
-    handles = [
-        layer.register_forward_hook(
-            lambda _module, _inputs, output, index=index: taps.__setitem__(
-                index, (output[0] if isinstance(output, tuple) else output).reshape(-1, tokens_width(model))
-            )
-        )
-        for index, layer in enumerate(model.model.layers)
-    ]
-    model(tokens[None], use_cache=False)
     for handle in handles:
         handle.remove()
-    return Features(taps=taps, last_hidden=states[-1][0], logits=out.logits[0].float())
-
-
-def tokens_width(model: Any) -> int:
-    return int(model.config.hidden_size)
+    taps = {index: rows.reshape(len(tokens), -1) for index, rows in taps.items()}
+    return Features(taps=taps, last_hidden=out.hidden_states[-1][0], logits=out.logits[0].float())
 
 
 @pytest.fixture(params=FAMILIES, scope="module")
@@ -54,10 +47,9 @@ def model(request: pytest.FixtureRequest) -> Any:
     return make_model(request.param)
 
 
-@pytest.fixture(params=["auto", "torch", "sdpa"], scope="module")
+@pytest.fixture(params=["auto", "grouped", "sdpa"], scope="module")
 def target(request: pytest.FixtureRequest, model: Any) -> Target:
-    made = make_target(model, attention={"torch": "grouped"}.get(request.param, request.param))
-    return made
+    return make_target(model, attention=request.param)
 
 
 def test_prefill_in_chunks_equals_one_full_forward(model: Any, target: Target) -> None:
@@ -240,8 +232,6 @@ def test_parents_must_describe_a_tree(parents: list[int]) -> None:
 
 
 def test_facts_can_be_written_as_json() -> None:
-    import json
-
     info = make_target(make_model("gemma3")).info
 
     assert json.loads(json.dumps(info.to_json()))["eos_token_ids"] == [2]
