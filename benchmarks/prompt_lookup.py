@@ -60,7 +60,9 @@ def main() -> None:
     print(f"median ratio {median(ratios):.2f}")
 
 
-def _ours(target: Target, prompt: torch.Tensor, new_tokens: int, draft_tokens: int) -> tuple[list[int], float]:
+def _ours(
+    target: Target, prompt: torch.Tensor, new_tokens: int, draft_tokens: int
+) -> tuple[list[int], float]:
     """Reply and seconds, prefill included (theirs cannot be told apart)."""
     options = f"prompt-lookup:max_ngram=2,match=first,num_draft_tokens={draft_tokens}"
     drafter = build_drafter(DrafterSpec.from_text(options))
@@ -83,7 +85,9 @@ def _ours(target: Target, prompt: torch.Tensor, new_tokens: int, draft_tokens: i
     return turn.tokens, time.perf_counter() - started
 
 
-def _theirs(target: Target, prompt: torch.Tensor, new_tokens: int, draft_tokens: int) -> tuple[list[int], float]:
+def _theirs(
+    target: Target, prompt: torch.Tensor, new_tokens: int, draft_tokens: int
+) -> tuple[list[int], float]:
     model: Any = target.model
     started = time.perf_counter()
     with torch.inference_mode():

@@ -36,11 +36,11 @@ def command(
     max_new_tokens: int,
     as_json: bool,
 ) -> None:
-    """Check that a drafter keeps the contract, alone and in a short greedy run.
+    """Check that a drafter keeps the contract.
 
-    Use it while writing a drafter: it must keep to its budget, forget when told, count its memory,
-    leave the output as it is, and propose the same in replay and live.
-    Exit code: 0 all kept, 1 not.
+    It is checked alone and in a short greedy run. Use it while writing a drafter: it must keep to
+    its budget, forget when told, count its memory, leave the output as it is, and propose the same
+    in replay and live. Exit code: 0 all kept, 1 not.
     """
     from hyflash_bench import console
     from hyflash_bench.cli.contract import REFERENCE, judge, keeps_contract

@@ -32,7 +32,7 @@ SUFFIXES = {"csv": "csv", "parquet": "parquet", "markdown": "md", "latex": "tex"
     help="Folder for the files; made if it is not there.",
 )
 def command(run: Path, file_format: str, folder: Path) -> None:
-    """Write a run's tables as files for a spreadsheet, a notebook or a text.
+    """Write a run's tables as files for other programs.
 
     Use it to analyse a run in a spreadsheet or a notebook, or to quote it in a text. The paths of
     the files are printed on stdout.

@@ -14,10 +14,11 @@ __all__ = ["command"]
 @click.argument("suites", nargs=-1, metavar="[SUITE]...")
 @option("--target", metavar="ID", shown="smollm2-135m", help="Target to fetch.")
 def command(suites: tuple[str, ...], target: str | None) -> None:
-    """Fetch and verify the target and the texts of suites, and keep them in the user's cache.
+    """Fetch the target and the texts of suites.
 
-    Use it before going offline, or to see early what cannot be had. What is there already is not
-    fetched again, and an interrupted fetch starts over with the file that was cut short.
+    They are verified and kept in the user's cache. Use it before going offline, or to see early
+    what cannot be had. What is there already is not fetched again, and an interrupted fetch starts
+    over with the file that was cut short.
     """
     from hyflash_bench import console
     from hyflash_bench.spec.run import RunSpec

@@ -29,7 +29,7 @@ __all__ = ["command"]
 )
 @click.option("--title", help="Title of the page. [default: made from the target and the suites]")
 def command(runs: tuple[Path, ...], output: Path, title: str | None) -> None:
-    """Write a report of one or more runs: one HTML file that can be published as it is.
+    """Write runs as one HTML file to publish as it is.
 
     Use it to share results: the answer, figures, tables, definitions, the exact command and configuration are
     all inside, nothing is loaded from the network, and the same runs give the same bytes.

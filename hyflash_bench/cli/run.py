@@ -175,7 +175,8 @@ def command(
 
     Use it to learn which drafter pays on your target, context lengths and memory. The same command
     again continues where it stopped; the path of the run folder is the only line on stdout.
-    Exit code: 0 all measured, 1 some cells failed, 2 usage, 130 interrupted.
+    Exit code: 0 all measured (not fitting a memory cap is a measurement), 1 some cells failed,
+    2 usage, 130 interrupted.
     """
     spec = _request(config, flags)
     if dry_run:

@@ -16,7 +16,7 @@ __all__ = ["command"]
 @click.argument("run", type=click.Path(path_type=Path))
 @json_option
 def command(run: Path, as_json: bool) -> None:
-    """Show a run's headline, its figures by context length and its failures.
+    """Show a run as tables: headline, by context, failures.
 
     Use it for a first look in the terminal, also while the run is still going on.
     """

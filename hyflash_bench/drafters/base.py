@@ -269,9 +269,7 @@ class Drafter(ABC):
         """
 
     @abstractmethod
-    def draft(
-        self, last_token: int, budget: int, sampler: Sampler, along: Tensor | None = None
-    ) -> Draft:
+    def draft(self, last_token: int, budget: int, sampler: Sampler, along: Tensor | None = None) -> Draft:
         """Propose what may follow ``last_token``, without changing what is known.
 
         Args:

@@ -27,9 +27,7 @@ class Judgement:
     gap: float | None = None
 
 
-def judge(
-    live: Sequence[int], traced: Sequence[int], gaps: Sequence[float], dtype: torch.dtype
-) -> Judgement:
+def judge(live: Sequence[int], traced: Sequence[int], gaps: Sequence[float], dtype: torch.dtype) -> Judgement:
     """Compare a greedy live reply with the trace token by token.
 
     Args:

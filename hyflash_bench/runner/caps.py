@@ -40,8 +40,7 @@ def apply_cap(
         return renamed
     first_turn, context, total = min(breaches)
     message = (
-        f"{format_bytes(total)} needed at {context} tokens of context; "
-        f"the cap is {format_bytes(cap_bytes)}"
+        f"{format_bytes(total)} needed at {context} tokens of context; the cap is {format_bytes(cap_bytes)}"
     )
     return renamed.model_copy(
         update={
@@ -56,9 +55,7 @@ def apply_cap(
 
 def _totals(turn: TurnRecord, kv_bytes_per_token: int) -> list[tuple[int, int]]:
     """(context length, ledger total) after the prompt and after every step."""
-    fixed = sum(
-        turn.memory.get(name) or 0 for name in ("target_weights", "drafter_weights", "logits")
-    )
+    fixed = sum(turn.memory.get(name) or 0 for name in ("target_weights", "drafter_weights", "logits"))
     working = sum(turn.memory.get(f"drafter_{kind}") or 0 for kind in ("kv", "state", "buffer"))
     per_step = turn.steps.drafter_bytes or [working] * len(turn.steps.committed)
     context = turn.context_length

@@ -200,8 +200,7 @@ class ConversationRunner:
             sampling=work.sampling.label,
             temperature=work.sampling.temperature,
             seed=work.seed,
-            extrapolated=trace.turns[-1].start + trace.turns[-1].num_tokens
-            > self._target.info.max_positions,
+            extrapolated=trace.turns[-1].start + trace.turns[-1].num_tokens > self._target.info.max_positions,
             context_rung=item.context_length,
             turns=turns,
             prefill_s=sum(turn.prefill_s for turn in trace.turns),
@@ -211,9 +210,7 @@ class ConversationRunner:
 
     # -- replay and live -----------------------------------------------------------------------
 
-    def _replay_all(
-        self, work: Work, trace: Trace, runners: Sequence[_Runner], cache: KVCache
-    ) -> None:
+    def _replay_all(self, work: Work, trace: Trace, runners: Sequence[_Runner], cache: KVCache) -> None:
         for runner in runners:
             if not runner.is_running or self._skip_reason(runner, work, "replay"):
                 continue
@@ -235,9 +232,7 @@ class ConversationRunner:
                     self._keep(work, runner, "replay", index, turn, trace, result, cache)
             runner.stands_before = None
 
-    def _live_all(
-        self, work: Work, trace: Trace, runners: Sequence[_Runner], cache: KVCache
-    ) -> None:
+    def _live_all(self, work: Work, trace: Trace, runners: Sequence[_Runner], cache: KVCache) -> None:
         """Turn by turn, drafters interleaved, so that the machine's moods hit all of them alike."""
         repeats = sorted({cell.repeat for cell in work.cells})
         samplers = {

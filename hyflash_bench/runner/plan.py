@@ -79,9 +79,7 @@ def make_plan(
         for item, sampling in product(items, _samplings(suite, spec)):
             here = [
                 _cell(spec, suite, item, sampling, drafter, cap, repeat, target)
-                for drafter, cap, repeat in product(
-                    spec.drafters, (None, *spec.memory_caps), _repeats(spec)
-                )
+                for drafter, cap, repeat in product(spec.drafters, (None, *spec.memory_caps), _repeats(spec))
             ]
             for cell in here:
                 planned = cells.get(cell.cell_id)

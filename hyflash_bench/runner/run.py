@@ -98,6 +98,7 @@ def run(
             drafters = {facts.label: facts for facts in ready.drafters}
             plan = make_plan(spec, suites, ready.info, drafters)
             _require_work(plan)
+            _tell_left_out(plan, suites, tell)
             manifest = writer.write_manifest(_manifest(spec, plan, suites, folder, command))
             left = plan.remaining(writer.finished(), writer.traces())
             _fetch_texts(left, suites, tell)
@@ -116,9 +117,7 @@ def run(
     return outcome
 
 
-def preview(
-    spec: RunSpec, *, output_path: Path | None = None, listener: Listener | None = None
-) -> Plan:
+def preview(spec: RunSpec, *, output_path: Path | None = None, listener: Listener | None = None) -> Plan:
     """The plan of a request, without measuring: loads suites, target and drafters.
 
     Raises:
@@ -273,6 +272,20 @@ def _require_work(plan: Plan) -> None:
             f"contexts={plan.spec.contexts}, kinds={plan.spec.kinds}. Widen the filters, choose "
             "another target, or add --extrapolate."
         )
+
+
+def _tell_left_out(plan: Plan, suites: Sequence[Suite], tell: Listener) -> None:
+    limit = int(plan.target["max_positions"])
+    for suite in () if plan.spec.extrapolate else suites:
+        wanted = suite.items(contexts=plan.spec.contexts, kinds=plan.spec.kinds)
+        too_long = set(suite.too_long(limit, plan.spec.max_new_tokens)) & set(wanted)
+        if too_long:
+            tell(
+                Log(
+                    f"{len(too_long)} conversations of {suite.spec.name} are left out: with their replies "
+                    f"they go past the target's {limit:,} positions (--extrapolate takes them in)."
+                )
+            )
 
 
 def _run_name(spec: RunSpec) -> str:

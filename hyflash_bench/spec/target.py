@@ -32,6 +32,4 @@ class TargetSpec(Spec):
     extrapolate: bool = Field(
         False, description="Allow contexts past the target's own limit; results are labelled."
     )
-    num_threads: int | None = Field(
-        None, ge=1, description="CPU threads; null leaves torch's default."
-    )
+    num_threads: int | None = Field(None, ge=1, description="CPU threads; null leaves torch's default.")

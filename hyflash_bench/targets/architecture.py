@@ -153,9 +153,7 @@ def _refusal(config: Any) -> str | None:
         return f"Model type {kind!r} is an encoder-decoder"
     if foreign:
         layers = ", ".join(foreign)
-        return (
-            f"Model type {kind!r} has layers of type {layers}, whose state cannot be cut back"
-        )
+        return f"Model type {kind!r} has layers of type {layers}, whose state cannot be cut back"
     if kind not in FAMILIES:
         return f"Model type {kind!r} is not known to the engine"
     activation = getattr(config, "hidden_activation", None) or config.hidden_act

@@ -19,7 +19,7 @@
 #define MAX_TOKENS 6     /* rows that share one read of a weight */
 #define KEYS 64          /* keys in one unit of attention work */
 #define QUERIES 3        /* queries that share one read of a key */
-#define PREFETCH 2304    /* floats ahead of the weight being read */
+#define PREFETCH 4608    /* floats ahead of the weights being read, a line a time */
 
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
@@ -105,8 +105,7 @@ static inline float dot(const float *a, const float *b, int64_t n) {
         vec a[N] = {0}, b[N] = {0};                                                              \
         for (int64_t k = 0; k < K; k += LANES) {                                                 \
             vec v = load(w + k), u = load(w + K + k);                                            \
-            __builtin_prefetch(w + k + PREFETCH);                                                \
-            __builtin_prefetch(w + K + k + PREFETCH);                                            \
+            __builtin_prefetch(w + 2 * k + PREFETCH);                                            \
             for (int t = 0; t < N; t++) {                                                        \
                 vec z = load(x + t * K + k);                                                     \
                 a[t] += v * z, b[t] += u * z;                                                    \

@@ -78,7 +78,7 @@ def test_shown_defaults_are_those_of_the_request() -> None:
     for name in ("target", "seed", "repeats", "mode", "draft_budget", "dtype", "device", "attention"):
         assert shown[name] == str(values[name])
     assert float(shown["timeout_s"]) == values["timeout_s"]
-    assert shown["drafters"] == ", ".join(values["drafters"])
+    assert shown["drafters"] == ", ".join(drafter.label for drafter in RunSpec.parse({}).drafters)
     assert (values["trust_remote_code"], values["extrapolate"]) == (False, False)
 
 

@@ -56,7 +56,13 @@ class TableTarget:
     """Logits depend on the last ``order`` tokens and a seed; features name position and token."""
 
     def __init__(
-        self, vocab_size: int, *, order: int = 2, seed: int = 0, sharpness: float = 2.0, eos: int | None = None
+        self,
+        vocab_size: int,
+        *,
+        order: int = 2,
+        seed: int = 0,
+        sharpness: float = 2.0,
+        eos: int | None = None,
     ) -> None:
         self.info = TableInfo(vocab_size, eos_token_ids=() if eos is None else (eos,))
         self.device = torch.device("cpu")
@@ -74,7 +80,12 @@ class TableTarget:
         return self._sharpness * torch.randn(self.info.vocab_size, generator=generator)
 
     def forward(
-        self, tokens: Tensor, cache: TableCache, requires: Requires = Requires(), *, parents: Tensor | None = None
+        self,
+        tokens: Tensor,
+        cache: TableCache,
+        requires: Requires = Requires(),
+        *,
+        parents: Tensor | None = None,
     ) -> TablePass:
         self.num_passes += 1
         start = cache.length

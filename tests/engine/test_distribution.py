@@ -97,7 +97,8 @@ def reply_of(target: TableTarget, drafter: Drafter, sampler: Sampler) -> tuple[i
 
 @pytest.mark.parametrize("shape", ["fixed chain", "fixed tree", "sampled chain", "sampled tree"])
 @pytest.mark.parametrize(
-    "sampling", [Sampling(temperature=1.0), Sampling(temperature=0.7, top_k=3), Sampling(temperature=1.3, top_p=0.8)]
+    "sampling",
+    [Sampling(temperature=1.0), Sampling(temperature=0.7, top_k=3), Sampling(temperature=1.3, top_p=0.8)],
 )
 def test_live_output_follows_the_target(shape, sampling):
     target = TableTarget(VOCAB, order=2, seed=3, sharpness=1.0)

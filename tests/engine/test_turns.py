@@ -86,8 +86,13 @@ def live_and_replay(target, drafter, max_new_tokens, stops, budget=8):
     for turn in trace.turns:
         replays.append(
             replay_turn(
-                drafter, turn, Sampler(GREEDY, 0),
-                budget=budget, capacity=CAPACITY, vocab_size=VOCAB, stop_tokens=stops,
+                drafter,
+                turn,
+                Sampler(GREEDY, 0),
+                budget=budget,
+                capacity=CAPACITY,
+                vocab_size=VOCAB,
+                stop_tokens=stops,
             )  # fmt: skip
         )
     drafter.reset()
@@ -96,9 +101,15 @@ def live_and_replay(target, drafter, max_new_tokens, stops, budget=8):
         cache.length = turn.start
         lives.append(
             live_turn(
-                target, cache, drafter, Sampler(GREEDY, 0),
-                ingested=turn.ingested, ingested_features=turn.ingested_features,
-                first_logits=turn.first_logits, budget=budget, max_new_tokens=max_new_tokens,
+                target,
+                cache,
+                drafter,
+                Sampler(GREEDY, 0),
+                ingested=turn.ingested,
+                ingested_features=turn.ingested_features,
+                first_logits=turn.first_logits,
+                budget=budget,
+                max_new_tokens=max_new_tokens,
                 stop_tokens=stops,
             )  # fmt: skip
         )
@@ -144,7 +155,9 @@ def test_a_known_trace_gives_what_the_first_pass_gave(max_new_tokens):
     target = TableTarget(VOCAB, seed=2, eos=5)
     stops = target.info.eos_token_ids
     _, first = traced(target, max_new_tokens=max_new_tokens, stops=stops)
-    known = [Known(t.tokens.tolist(), t.logprobs.tolist(), t.gaps.tolist(), t.stop_reason) for t in first.turns]
+    known = [
+        Known(t.tokens.tolist(), t.logprobs.tolist(), t.gaps.tolist(), t.stop_reason) for t in first.turns
+    ]
     passes = target.num_passes
     _, again = traced(target, known=known, max_new_tokens=max_new_tokens, stops=stops)
     assert target.num_passes - passes <= 2 * len(PROMPTS)

@@ -52,7 +52,7 @@ def test_headings_name_the_unit() -> None:
     ("text", "expected"),
     [
         ("--output-path /home/ada/runs/x --limit 2", "--output-path .../x --limit 2"),
-        ("cannot open '/root/model.gguf': gone", "cannot open '.../model.gguf': gone"),
+        ("cannot open '/srv/model.gguf': gone", "cannot open '.../model.gguf': gone"),
         ("~/models/a.gguf", ".../a.gguf"),
         (r"C:\Users\Ada\run", ".../run"),
         ("org/name@main and results/run", "org/name@main and results/run"),
