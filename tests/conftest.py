@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,10 +35,8 @@ def smollm2_tokenizer() -> object:
 @pytest.fixture(autouse=True)
 def _no_results_in_the_work_tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Commands without --output-path write to ``results/`` below the working folder."""
-    before = os.getcwd()
-    os.chdir(tmp_path_factory.mktemp("cwd"))
-    yield
-    os.chdir(before)
+    with contextlib.chdir(tmp_path_factory.mktemp("cwd")):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from platformdirs import user_cache_path
+from hyflash_bench.data import cache_folder
 
 __all__ = ["cache_dir", "read_json", "write_json"]
 
@@ -17,13 +16,8 @@ logger = logging.getLogger("hyflash_bench.targets")
 
 
 def cache_dir(*parts: str) -> Path:
-    """A folder in the user's cache, made if missing.
-
-    ``HYFLASH_BENCH_CACHE`` moves the whole cache elsewhere.
-    """
-    override = os.environ.get("HYFLASH_BENCH_CACHE")
-    root = Path(override).expanduser() if override else user_cache_path("hyflash-bench")
-    folder = root.joinpath(*parts)
+    """A folder in the user's cache, made if missing."""
+    folder = cache_folder().joinpath(*parts)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

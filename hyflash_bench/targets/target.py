@@ -77,7 +77,7 @@ class Target:
         self,
         tokens: Tensor,
         cache: KVCache,
-        requires: Requires = Requires(),  # noqa: B008 - frozen
+        requires: Requires = Requires(),
         *,
         on_chunk: Callable[[Tensor, Features], None] | None = None,
         chunk_size: int = 512,
@@ -125,7 +125,7 @@ class Target:
         self,
         tokens: Tensor,
         cache: KVCache,
-        requires: Requires = Requires(),  # noqa: B008 - frozen
+        requires: Requires = Requires(),
         *,
         parents: Tensor | None = None,
     ) -> Pass:

@@ -100,7 +100,7 @@ class TableTarget:
         features = torch.tensor([[float(len(path) - 1), float(path[-1])] for path in paths])
         return TablePass(
             torch.stack([self.logits_after(path) for path in paths]),
-            Features(taps={layer: features for layer in requires.taps}),
+            Features(taps=dict.fromkeys(requires.taps, features)),
         )
 
     def prefill(self, tokens: Tensor, cache: TableCache, requires: Requires = Requires()) -> TablePass:

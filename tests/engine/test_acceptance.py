@@ -36,7 +36,7 @@ def test_greedy_chain_keeps_the_longest_prefix(drafted, said, tokens, accepted):
 
 
 TREE = Draft(torch.tensor([1, 2, 3, 4, 5]), torch.tensor([-1, -1, 0, 0, 2]))
-#   root - 1 (0) - 3 (2) - 5 (4)
+# the tree: root - 1 (0) - 3 (2) - 5 (4)
 #        |       ` 4 (3)
 #        ` 2 (1)
 TREE_TABLE = [

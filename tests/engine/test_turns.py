@@ -84,7 +84,7 @@ def live_and_replay(target, drafter, max_new_tokens, stops, budget=8):
     replays, lives = [], []
     drafter.reset()
     for turn in trace.turns:
-        replays.append(
+        replays.append(  # noqa: PERF401 - the calls depend on each other
             replay_turn(
                 drafter,
                 turn,
@@ -93,7 +93,7 @@ def live_and_replay(target, drafter, max_new_tokens, stops, budget=8):
                 capacity=CAPACITY,
                 vocab_size=VOCAB,
                 stop_tokens=stops,
-            )  # fmt: skip
+            )
         )
     drafter.reset()
     for turn in trace.turns:
@@ -111,7 +111,7 @@ def live_and_replay(target, drafter, max_new_tokens, stops, budget=8):
                 budget=budget,
                 max_new_tokens=max_new_tokens,
                 stop_tokens=stops,
-            )  # fmt: skip
+            )
         )
         cache.restore(saved)
     return trace, replays, lives
