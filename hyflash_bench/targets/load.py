@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from huggingface_hub import snapshot_download
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
 
 from hyflash_bench.errors import HyFlashError, TargetError, UsageError
 from hyflash_bench.spec.target import TargetSpec
@@ -159,6 +160,7 @@ def _read(source: Source, location: str, spec: TargetSpec, **options: Any) -> tu
     dtype = _DTYPES.get(spec.dtype, "auto")
 
     def read() -> tuple[Any, Any]:
+        transformers_logging.disable_progress_bar()  # the console alone shows progress
         model = AutoModelForCausalLM.from_pretrained(location, dtype=dtype, use_safetensors=True, **options)
         return model, AutoTokenizer.from_pretrained(location, **options)
 
