@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 from hyflash_bench.cli.base import command as declare
-from hyflash_bench.cli.base import json_option
+from hyflash_bench.cli.base import json_option, option
+
+if TYPE_CHECKING:
+    from hyflash_bench.suites.chat import ChatTokenizer
 
 __all__ = ["command"]
 
 
-@declare("validate", examples=("validate quick", "validate my-suite.yaml"))
+@declare("validate", examples=("validate quick", "validate my-suite.yaml --target smollm2-135m"))
 @click.argument("suite")
+@option("--target", metavar="ID", help="Also build every conversation for this target: exact prompt lengths.")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, /, suite: str, as_json: bool) -> None:
+def command(ctx: click.Context, /, suite: str, target: str | None, as_json: bool) -> None:
     """Check a suite: its schema, its texts and their hashes.
 
     Use it after writing or changing a suite, before a long run; texts that are not there yet are
@@ -25,9 +30,18 @@ def command(ctx: click.Context, /, suite: str, as_json: bool) -> None:
     from hyflash_bench import console
     from hyflash_bench.suites.validation import validate_suite
 
-    findings = [asdict(finding) for finding in validate_suite(suite, progress=console.note)]
+    tokenizer = None if target is None else _tokenizer(target)
+    findings = [asdict(finding) for finding in validate_suite(suite, tokenizer, console.note)]
     if as_json:
         console.write_json(findings)
     else:
         console.table(findings, f"Findings in suite {suite}")
     ctx.exit(1 if any(finding["level"] == "error" for finding in findings) else 0)
+
+
+def _tokenizer(target: str) -> ChatTokenizer:
+    from hyflash_bench.spec.target import TargetSpec
+    from hyflash_bench.suites.chat import ChatTokenizer
+    from hyflash_bench.targets.load import load_target
+
+    return ChatTokenizer(load_target(TargetSpec(target=target)).tokenizer)

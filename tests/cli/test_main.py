@@ -27,7 +27,7 @@ OPTIONS = {
     "report": "--debug --help --output --title",
     "ls": "--debug --help --json --verbose",
     "check": "--debug --help --json --limit --max-new-tokens --suite --target",
-    "validate": "--debug --help --json",
+    "validate": "--debug --help --json --target",
     "doctor": "--debug --help --json",
     "fetch": "--debug --help --target",
     "export": "--debug --format --help --to",

@@ -136,3 +136,11 @@ def test_validate_tells_errors_by_the_exit_code(tmp_path: Path) -> None:
     assert table.exit_code == 1
     assert "missing" in table.stdout
     assert [finding["level"] for finding in findings] == ["error"]
+
+
+@pytest.mark.real
+def test_validate_builds_every_conversation_for_a_target() -> None:
+    """Exact prompt lengths are part of what quick promises."""
+    result = _call("validate", "quick", "--target", "smollm2-135m", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout) == []
