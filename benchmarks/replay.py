@@ -10,7 +10,6 @@ import argparse
 import time
 from statistics import median
 
-from hyflash_bench.drafters.base import LoadContext
 from hyflash_bench.registry import build_drafter
 from hyflash_bench.runner.conversation import ConversationRunner
 from hyflash_bench.runner.work import Work, WorkCell
@@ -48,9 +47,7 @@ def main() -> None:
         specs = [DrafterSpec.from_text(label) for label in labels]
         drafters = {spec.label: build_drafter(spec) for spec in specs}
         for drafter in drafters.values():
-            drafter.load(
-                LoadContext(target.info, target.model, target.tokenizer, target.device, target.dtype)
-            )
+            drafter.load(target.load_context())
         runner = ConversationRunner(target, drafters, lambda event: None)
         started = time.perf_counter()
         for item in items:

@@ -20,7 +20,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from hyflash_bench.report.text import cell_text, duration_text, heading
+from hyflash_bench.report.text import cell_text, duration_text, heading, printable
 from hyflash_bench.runner import events
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def line(text: object) -> None:
 
 def note(text: object) -> None:
     """Print one line about the result on stderr."""
-    click.echo(str(text), err=True)
+    click.echo(printable(str(text)), err=True)
 
 
 def write_json(document: Any) -> None:
@@ -88,12 +88,13 @@ def table(
     shown = list(rows[0]) if rows else []
     if columns is not None:
         shown = [name for name in columns if any(row.get(name) is not None for row in rows)]
-    grid = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    title = printable(title)
+    grid = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for name in shown:
         is_text = any(isinstance(row[name], str | list | dict) for row in rows)
         grid.add_column(heading(name), justify="left" if is_text else "right", overflow="fold")
     for row in rows:
-        grid.add_row(*(Text(cell_text(name, row[name])) for name in shown))
+        grid.add_row(*(Text(printable(cell_text(name, row[name]))) for name in shown))
     _console(err=err).print(grid if rows else Text(f"{title}: nothing"))
 
 
@@ -102,9 +103,9 @@ def checks(found: Iterable[Check]) -> None:
     out = _console()
     for check in found:
         word = Text("ok  ", style="green") if check.ok else Text("warn", style="yellow")
-        out.print(Text.assemble(word, f"  {check.name}: {check.detail}"), soft_wrap=True)
+        out.print(Text.assemble(word, printable(f"  {check.name}: {check.detail}")), soft_wrap=True)
         if not check.ok and check.fix:
-            out.print(Text(f"      {check.fix}"), soft_wrap=True)
+            out.print(Text(printable(f"      {check.fix}")), soft_wrap=True)
 
 
 def _console(*, err: bool = False) -> Console:
@@ -192,13 +193,13 @@ class Progress:
         return "" if self._eta_s is None else f", about {duration_text(self._eta_s)} left"
 
     def _say(self, text: str) -> None:
-        self._console.print(Text(text), soft_wrap=True)
+        self._console.print(Text(printable(text)), soft_wrap=True)
 
     def _render(self) -> RenderableType:
         lines: list[RenderableType] = []
         if self._work:
             lines.append(ProgressBar(total=self._work, completed=self._done, width=40))
             lines.append(Text(f"{self._done} of {self._work} conversations{self._left()}"))
-        lines.append(Text(self._doing, style="bold", overflow="ellipsis", no_wrap=True))
-        lines.extend(Text(f"  {who}: {numbers}") for who, numbers in self._numbers.items())
+        lines.append(Text(printable(self._doing), style="bold", overflow="ellipsis", no_wrap=True))
+        lines.extend(Text(printable(f"  {who}: {numbers}")) for who, numbers in self._numbers.items())
         return Group(*lines)

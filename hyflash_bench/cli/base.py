@@ -95,7 +95,9 @@ class LazyGroup(click.Group):
             if ctx.meta.get(_DEBUG):
                 click.echo(traceback.format_exc(), err=True)
             kind = _UsageFailure if isinstance(error, UsageError) else click.ClickException
-            raise kind(str(error)) from None
+            from hyflash_bench.report.text import printable
+
+            raise kind(printable(str(error))) from None
 
 
 def command(name: str, *, examples: Sequence[str]) -> Callable[[Callable[..., Any]], click.Command]:

@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from hyflash_bench.console import Check
-from hyflash_bench.drafters.base import Drafter, Features, LoadContext, Requires
+from hyflash_bench.drafters.base import Drafter, Features, Requires
 from hyflash_bench.drafters.contract import Ground, run_checks
 from hyflash_bench.registry import build_drafter
 from hyflash_bench.spec.drafter import DrafterSpec
@@ -45,7 +45,7 @@ def keeps_contract(spec: DrafterSpec, target_spec: TargetSpec) -> Iterator[Check
         HyFlashError: Target or drafter cannot be loaded.
     """
     target = load_target(target_spec)
-    context = LoadContext(target.info, target.model, target.tokenizer, target.device, target.dtype)
+    context = target.load_context()
     tokens = torch.tensor(target.tokenizer.encode(TEXT)[:NUM_TOKENS], dtype=torch.int64)
 
     def make() -> Drafter:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -190,7 +192,7 @@ def _measure(spec: RunSpec, output_path: Path | None, fresh: bool, words: tuple[
     from hyflash_bench import console
     from hyflash_bench.runner.run import run
 
-    with console.Progress() as progress:
+    with _stoppable(), console.Progress() as progress:
         outcome = run(spec, output_path=output_path, fresh=fresh, listener=progress, command=words)
     if outcome.interrupted:
         console.note("Interrupted. What was measured is stored; the same command goes on.")
@@ -198,6 +200,20 @@ def _measure(spec: RunSpec, output_path: Path | None, fresh: bool, words: tuple[
         _show_outcome(outcome.path)
     console.line(outcome.path)
     return outcome.exit_code
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """End on SIGTERM as on Ctrl-C: containers and batch systems stop a job that way."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _request(config: Path | None, flags: Mapping[str, Any]) -> RunSpec:

@@ -21,6 +21,8 @@ from hyflash_bench.errors import DrafterError
 __all__ = ["Cut", "Verdict", "check_draft", "cut", "depths", "replay_accepted", "verify"]
 
 ROOT = -1
+SUM_TOLERANCE = 1e-2
+"""Distance from 1 of a row's sum that low-precision softmax can make."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,9 @@ def verify(draft: Draft, logits: Tensor, sampler: Sampler) -> Verdict:
         draft: N proposed tokens.
         logits: ``[N + 1, vocab]``: row 0 after the last committed token, row j + 1 after token j.
         sampler: The cell's sampling rule.
+
+    Raises:
+        DrafterError: A token that cannot have been drawn from its row of probabilities.
     """
     children = _children(draft)
     likeliest = logits.argmax(-1).tolist() if sampler.is_greedy else None
@@ -94,6 +99,10 @@ def _sample(
     for index in candidates:
         token = int(draft.tokens[index])
         q = draft.probabilities[index].to(residual.device, torch.float64)
+        if float(q[token]) <= 0.0:
+            raise DrafterError(
+                f"A proposed token ({token}) has probability 0 in its own row; draw it from that row."
+            )
         if sampler.uniform() * float(q[token]) < float(residual[token]):
             return token, index
         rest = (residual - q).clamp_min(0.0)
@@ -182,6 +191,8 @@ def check_draft(draft: Draft, budget: int, vocab_size: int, name: str) -> None:
     Raises:
         DrafterError: What is wrong with it.
     """
+    if not isinstance(draft, Draft) or draft.tokens.ndim != 1:
+        raise DrafterError(f"Drafter {name}: draft() must return a Draft whose tokens have the shape [N].")
     size = len(draft)
     if size > budget:
         raise DrafterError(f"Drafter {name} proposed {size} tokens; the budget is {budget}.")
@@ -208,6 +219,19 @@ def check_draft(draft: Draft, budget: int, vocab_size: int, name: str) -> None:
         raise DrafterError(
             f"Drafter {name} returned probabilities of shape {tuple(draft.probabilities.shape)}; "
             f"expected ({size}, {vocab_size})."
+        )
+    if draft.probabilities is not None:
+        _check_distributions(draft.probabilities, name)
+
+
+def _check_distributions(rows: Tensor, name: str) -> None:
+    """Refuse rows that are no distributions: the rejection rule would keep too much by them."""
+    furthest = float((rows.sum(-1) - 1.0).abs().max())
+    if not furthest <= SUM_TOLERANCE or float(rows.min()) < 0.0:  # a comparison with NaN is false
+        raise DrafterError(
+            f"Drafter {name} returned probabilities that are no distribution: "
+            f"the least is {float(rows.min()):.3g}, and a row's sum differs from 1 by {furthest:.2g}. "
+            "Each row must be the distribution that its token was drawn from."
         )
 
 

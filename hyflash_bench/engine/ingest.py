@@ -21,4 +21,5 @@ def ingest(drafter: Drafter, tokens: Tensor, features: Features) -> None:
     """
     for start in range(0, len(tokens), CHUNK):
         rows = slice(start, start + CHUNK)
-        drafter.observe(tokens[rows], features.rows(rows))
+        # A copy: what a drafter does to its tokens must not reach the trace, which is everybody's.
+        drafter.observe(tokens[rows].clone(), features.rows(rows))

@@ -45,7 +45,7 @@ def replay_turn(
     while last < turn.num_tokens - 1:
         upcoming = tokens[last + 1 :]
         room = min(budget, capacity - (turn.start + last) - 1)
-        along = None if sampler.is_greedy else upcoming
+        along = None if sampler.is_greedy else upcoming.clone()
         draft = drafter.draft(int(tokens[last]), room, sampler, along) if room > 0 else Draft.empty()
         check_draft(draft, room, vocab_size, drafter.name)
         accepted = replay_accepted(
@@ -57,7 +57,7 @@ def replay_turn(
         step = cut(won, stop_tokens, room=len(upcoming))
         steps.add(draft, accepted, step)
         after = last + len(step.tokens)
-        drafter.observe(tokens[last:after], turn.reply_features.rows(slice(last, after)))
+        drafter.observe(tokens[last:after].clone(), turn.reply_features.rows(slice(last, after)))
         if drafter_bytes is not None:
             steps.drafter_bytes.append(drafter_bytes(drafter))
         last = after

@@ -10,13 +10,15 @@ from typing import Any
 
 from hyflash_bench.spec.units import format_bytes
 
-__all__ = ["NOT_MEASURED", "cell_text", "duration_text", "heading", "without_paths"]
+__all__ = ["NOT_MEASURED", "cell_text", "duration_text", "heading", "printable", "without_paths"]
 
 NOT_MEASURED = "\u2013"
 
 _ABSOLUTE_PATH = re.compile(
     r"""(?<![\w.:/\\~-])(?:~|/|[A-Za-z]:[\\/]|\\\\)[^\s'"<>|,;()\[\]{}]*[\\/](?=[^\s'"<>|,;()\[\]{}]*)"""
 )
+
+_COMMANDS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def cell_text(column: str, value: Any) -> str:
@@ -49,6 +51,11 @@ def heading(column: str) -> str:
     """A column's name as a table heading: ``decode_tok_per_s`` -> ``decode tok/s``."""
     words = column.removeprefix("num_").replace("tok_per_s", "tok/s").replace("_", " ")
     return re.sub(r" s$", " (s)", words)
+
+
+def printable(text: str) -> str:
+    """The text with what could command a terminal spelt out: control characters and bidi marks."""
+    return _COMMANDS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def without_paths(text: str) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from hyflash_bench.errors import DataError
+from hyflash_bench.errors import DataError, UsageError
 
 __all__ = ["replacing", "write_error", "write_text"]
 
@@ -18,8 +18,11 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; it takes its place when the block ends well.
 
     Raises:
+        UsageError: The path names no file.
         DataError: The disk is full or the file cannot be written; the old file is untouched.
     """
+    if not path.name:
+        raise UsageError("The name of the file to write is empty. Give one.")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,7 +33,8 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise write_error(path, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only folder refuses this too; the first error says more
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

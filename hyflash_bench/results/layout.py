@@ -72,9 +72,12 @@ class Layout:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the folder holds something, and nothing of it is a run's."""
+        """Whether the folder holds something, and it is no run's.
+
+        A run begins with its lock and its lines. Other names that it uses, such as manifest.json,
+        are common: a folder that has only those is somebody's else.
+        """
         if not self.folder.is_dir():
             return self.folder.exists()
-        own = {path.name for path in (*self.sources, self.tables, self.lock)}
         found = {path.name for path in self.folder.iterdir()}
-        return bool(found) and not found & own
+        return not found <= {self.lock.name} and not found & {self.traces.name, self.conversations.name}

@@ -116,7 +116,7 @@ def decode(text: str | bytes, where: str) -> dict[str, Any]:
     """
     try:
         value = json.loads(text, parse_constant=_refuse)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(
             f"{where} is not valid JSON ({error}). The file was changed by something else: "
             "restore it, or run again with --fresh."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -84,7 +85,9 @@ class Run:
     def _table(self, name: str) -> pd.DataFrame:
         layout = Layout(self.folder)
         if "_records" not in self.__dict__ and are_fresh(layout):
-            return read_table(name, layout)
+            # The lines hold the truth: a damaged copy of them costs time and nothing else.
+            with suppress(Exception):
+                return read_table(name, layout)
         return build_table(name, self._records)
 
     @cached_property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,6 +22,7 @@ from hyflash_bench.results.records import (
     Manifest,
     TraceRecord,
 )
+from hyflash_bench.results.schema import TABLES
 
 __all__ = ["FINAL_STATUSES", "RunWriter", "TraceIndex"]
 
@@ -187,7 +187,8 @@ def _discard(layout: Layout) -> None:
     try:
         for path in layout.sources:
             path.unlink(missing_ok=True)
-        shutil.rmtree(layout.tables, ignore_errors=True)
+        for path in (layout.stamp, *map(layout.table, TABLES)):
+            path.unlink(missing_ok=True)
     except OSError as error:
         raise write_error(layout.folder, error) from error
 

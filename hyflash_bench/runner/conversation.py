@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Literal
 
 import torch
@@ -16,26 +15,24 @@ from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.engine.ingest import ingest
 from hyflash_bench.engine.live import live_turn
 from hyflash_bench.engine.lossless import judge
-from hyflash_bench.engine.repetition import DEGENERATE_SHARE, copied_share, repeated_share
 from hyflash_bench.engine.replay import replay_turn
-from hyflash_bench.engine.steps import Steps, TurnResult
+from hyflash_bench.engine.steps import TurnResult
 from hyflash_bench.engine.trace import Known, Trace, TracedTurn, trace_conversation
-from hyflash_bench.errors import ContextTooLong, HyFlashError
-from hyflash_bench.memory.ledger import drafter_memory, process_memory, working_bytes
-from hyflash_bench.results.records import (
-    ConversationRecord,
-    Status,
-    StepColumns,
-    TraceRecord,
-    TraceTurn,
-    TurnRecord,
+from hyflash_bench.errors import ContextTooLong, DrafterError, HyFlashError
+from hyflash_bench.memory.ledger import (
+    drafter_memory,
+    logits_bytes,
+    process_memory,
+    target_memory,
+    working_bytes,
 )
+from hyflash_bench.results.records import ConversationRecord, Status, TurnRecord
 from hyflash_bench.runner.caps import apply_cap
-from hyflash_bench.runner.events import ConversationFinished, Event, PhaseStarted, TurnFinished
+from hyflash_bench.runner.events import ConversationFinished, Event, PhaseStarted, described
+from hyflash_bench.runner.recording import now, trace_record, turn_finished, turn_record
 from hyflash_bench.runner.work import Work, WorkResult
 from hyflash_bench.suites.chat import ChatTokenizer
 from hyflash_bench.suites.conversation import Conversation
-from hyflash_bench.suites.scoring import score
 from hyflash_bench.targets.cache import KVCache
 from hyflash_bench.targets.target import Target
 
@@ -94,7 +91,7 @@ class ConversationRunner:
             return WorkResult(trace=None, conversations=tuple(self._records(work, runners)))
         cache = self._cache_for(capacity)
         trace = self._trace(work, conversation, cache, runners)
-        record = self._trace_record(work, conversation, trace)
+        record = trace_record(work, conversation, trace, self._chat, self._target.info)
         if work.mode != "live":
             self._replay_all(work, trace, runners, cache)
         if work.mode != "replay":
@@ -145,7 +142,8 @@ class ConversationRunner:
         requires = Requires()
         for runner in runners:
             if runner.is_running:
-                requires = requires | runner.drafter.requires
+                with _guarded(runner):
+                    requires = requires | self._requires(runner.drafter)
         known = None
         if work.known is not None:
             known = [Known(t.tokens, t.logprobs, t.gaps, t.stop_reason) for t in work.known.turns]
@@ -162,51 +160,19 @@ class ConversationRunner:
             known=known,
         )
 
-    def _trace_record(self, work: Work, conversation: Conversation, trace: Trace) -> TraceRecord:
-        turns = []
-        context: list[int] = []
-        for index, turn in enumerate(trace.turns):
-            context += turn.prompt.tolist()
-            tokens = turn.tokens.tolist()
-            text = self._chat.decode(tokens)
-            repeated = repeated_share(tokens)
-            expected = conversation.turns[index].expected
-            turns.append(
-                TraceTurn(
-                    turn=index,
-                    context_length=turn.start,
-                    prompt_tokens=turn.prompt.tolist(),
-                    tokens=tokens,
-                    logprobs=turn.logprobs.tolist(),
-                    gaps=turn.gaps.tolist(),
-                    stop_reason=turn.stop_reason,
-                    text=text,
-                    repeated_share=repeated,
-                    copied_share=copied_share(tokens, context),
-                    degenerate=repeated > DEGENERATE_SHARE,
-                    score=None if expected is None else score(expected, text),
-                )
+    def _requires(self, drafter: Drafter) -> Requires:
+        """What a drafter reads, refused if the target has it not: one trace serves all drafters.
+
+        Raises:
+            DrafterError: A layer that the target has not got.
+        """
+        requires, num_layers = drafter.requires, self._target.info.num_layers
+        absent = [layer for layer in requires.taps if not 0 <= layer < num_layers]
+        if absent:
+            raise DrafterError(
+                f"Drafter {drafter.name} reads layer {absent[0]}; the target has 0 to {num_layers - 1}."
             )
-            context += tokens
-        item = conversation.item
-        return TraceRecord(
-            trace_id=work.trace_id,
-            item_id=item.item_id,
-            suite=item.suite,
-            task=item.task,
-            kind=item.kind,
-            category=item.category,
-            content_hash=conversation.content_hash,
-            sampling=work.sampling.label,
-            temperature=work.sampling.temperature,
-            seed=work.seed,
-            extrapolated=trace.turns[-1].start + trace.turns[-1].num_tokens > self._target.info.max_positions,
-            context_rung=item.context_length,
-            turns=turns,
-            prefill_s=sum(turn.prefill_s for turn in trace.turns),
-            decode_s=sum(turn.decode_s or 0.0 for turn in trace.turns),
-            recorded_at=_now(),
-        )
+        return requires
 
     # -- replay and live -----------------------------------------------------------------------
 
@@ -294,59 +260,26 @@ class ConversationRunner:
         result: TurnResult,
         cache: KVCache,
     ) -> None:
-        steps = result.steps
+        tokens = turn.tokens.tolist()
         judged = None
         if mode == "live" and work.sampling.is_greedy:
-            judged = judge(result.tokens, turn.tokens.tolist(), turn.gaps.tolist(), self._target.dtype)
+            judged = judge(result.tokens, tokens, turn.gaps.tolist(), self._target.dtype)
             if judged.verdict == "mismatch":
                 runner.fail(
                     "mismatch",
                     f"turn {index}: live output leaves the target's own at token {judged.position} "
                     f"(top-two logit gap {judged.gap})",
                 )
-        differs = result.tokens != turn.tokens.tolist()
-        info = self._target.info
-        record = TurnRecord(
-            turn=index,
-            mode=mode,
-            context_length=turn.start,
-            num_prompt_tokens=len(turn.prompt),
-            num_output_tokens=len(result.tokens),
-            stop_reason="eos" if result.tokens[-1] in self._stops else "limit",
-            steps=_columns(steps),
-            prefill_s=None if mode == "replay" else turn.prefill_s,
-            observe_prompt_s=result.observe_prompt_s,
-            ttft_s=None
-            if result.observe_prompt_s is None or result.choose_s is None
-            else turn.prefill_s + result.observe_prompt_s + result.choose_s,
-            decode_s=result.decode_s,
-            lossless="not_judged" if judged is None else judged.verdict,
-            divergence_position=None if judged is None else judged.position,
-            divergence_gap=None if judged is None else judged.gap,
-            output_tokens=result.tokens if differs else None,
-            memory={
-                "target_weights": info.weight_bytes,
-                "target_kv": (turn.start + len(result.tokens) - 1) * info.kv_bytes_per_token,
-                "target_kv_allocated": cache.bytes(),
-                "features": trace.held_bytes(),
-                "logits": 4 * info.vocab_size * (max(steps.drafted, default=0) + 1),
-                **drafter_memory(runner.drafter),
-                **process_memory(),
-            },
-        )
+        memory = {
+            **target_memory(self._target, cache, turn.start + len(result.tokens) - 1),
+            "features": trace.held_bytes(),
+            "logits": logits_bytes(self._target, max(result.steps.drafted, default=0) + 1),
+            **drafter_memory(runner.drafter),
+            **process_memory(),
+        }
+        record = turn_record(index, mode, turn, result, judged, self._stops, memory)
         runner.turns.setdefault((index, mode), []).append(record)
-        rate = (len(result.tokens) - 1) / result.decode_s if result.decode_s else None
-        num_steps = len(steps.committed)
-        self._tell(
-            TurnFinished(
-                work.item_id,
-                runner.label,
-                mode,
-                index,
-                sum(steps.committed) / num_steps if num_steps else None,
-                rate,
-            )
-        )
+        self._tell(turn_finished(work.item_id, runner.label, record))
 
     # -- records -------------------------------------------------------------------------------
 
@@ -354,7 +287,7 @@ class ConversationRunner:
         modes: tuple[Literal["replay", "live"], ...]
         modes = ("replay", "live") if work.mode == "both" else (work.mode,)
         reasons = [self._skip_reason(runner, work, mode, conversation) for mode in modes]
-        if all(reasons):
+        if runner.is_running and all(reasons):
             runner.fail("incompatible", str(reasons[0]))
 
     def _skip_reason(
@@ -365,7 +298,9 @@ class ConversationRunner:
         conversation: Conversation | None = None,
     ) -> str | None:
         context = None if conversation is None else conversation.item.context_length
-        return runner.drafter.skip(CellFacts(work.sampling.is_greedy, context, None, mode))
+        with _guarded(runner):
+            return runner.drafter.skip(CellFacts(work.sampling.is_greedy, context, None, mode))
+        return "skip() failed"  # the runner holds how
 
     def _records(self, work: Work, runners: Sequence[_Runner]) -> Iterator[ConversationRecord]:
         by_label = {runner.label: runner for runner in runners}
@@ -386,7 +321,7 @@ class ConversationRunner:
                 status=runner.status,
                 message=runner.message,
                 turns=turns,
-                recorded_at=_now(),
+                recorded_at=now(),
             )
             if cell.memory_cap_bytes is not None:
                 record = apply_cap(
@@ -408,27 +343,7 @@ def _guarded(runner: _Runner) -> Iterator[None]:
     except HyFlashError as error:
         runner.fail("error", str(error))
     except Exception as error:  # noqa: BLE001 - a drafter may be anybody's code
-        where = error.__traceback__
-        while where is not None and where.tb_next is not None:
-            where = where.tb_next
-        line = f" ({where.tb_frame.f_code.co_qualname}, line {where.tb_lineno})" if where else ""
-        runner.fail("error", f"{type(error).__name__}: {error}{line}")
-
-
-def _columns(steps: Steps) -> StepColumns:
-    timed = bool(steps.draft_s)
-    return StepColumns(
-        drafted=steps.drafted,
-        depth=steps.depth,
-        accepted=steps.accepted,
-        committed=steps.committed,
-        eos_cut=steps.eos_cut,
-        limit_cut=steps.limit_cut,
-        draft_s=steps.draft_s if timed else None,
-        verify_s=steps.verify_s if timed else None,
-        observe_s=steps.observe_s if timed else None,
-        drafter_bytes=steps.drafter_bytes or None,
-    )
+        runner.fail("error", described(error))
 
 
 def _rotated(runners: Sequence[_Runner], by: int) -> list[_Runner]:
@@ -440,7 +355,3 @@ def _seed(work: Work, *purpose: object) -> int:
     """A seed that depends on the conversation and the purpose, not on the order of work."""
     text = repr((work.seed, work.item_id, work.sampling.label, purpose))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -18,6 +18,7 @@ __all__ = [
     "WorkFinished",
     "WorkStarted",
     "WorkerRestarted",
+    "described",
 ]
 
 
@@ -111,3 +112,12 @@ Event = (
     | WorkFinished
     | WorkerRestarted
 )
+
+
+def described(error: BaseException) -> str:
+    """An error that nobody foresaw, in one line with the place where it was raised."""
+    where = error.__traceback__
+    while where is not None and where.tb_next is not None:
+        where = where.tb_next
+    line = f" ({where.tb_frame.f_code.co_qualname}, line {where.tb_lineno})" if where else ""
+    return f"{type(error).__name__}: {error}{line}"

@@ -28,7 +28,7 @@ from hyflash_bench.runner.events import (
     WorkStarted,
 )
 from hyflash_bench.runner.plan import Plan, estimated_s, make_plan
-from hyflash_bench.runner.supervisor import Supervisor, WorkerDied, WorkerSilent
+from hyflash_bench.runner.supervisor import Supervisor, WorkerDied, WorkerSilent, WorkRefused
 from hyflash_bench.runner.work import Work
 from hyflash_bench.runner.worker import DrafterFacts, Job
 from hyflash_bench.spec.run import RunSpec
@@ -170,12 +170,19 @@ def _one(
     records = [
         record
         for label, problem in unfit.items()
-        for record in _failures(work, label, "incompatible", problem)
+        for record in _failures(
+            work, label, "error" if drafters[label].is_broken else "incompatible", problem
+        )
     ]
     left = _without(work, unfit)
     while left is not None:
         try:
             result = supervisor.run(left)
+        except WorkRefused as error:
+            for drafter in left.drafters:
+                records += _failures(left, drafter.label, "error", str(error))
+                tell(ConversationFinished(work.item_id, drafter.label, "error", str(error)))
+            break
         except (WorkerDied, WorkerSilent) as error:
             status: Status = "timeout" if isinstance(error, WorkerSilent) else "error"
             guilty = [watched.drafter] if watched.drafter else [d.label for d in left.drafters]

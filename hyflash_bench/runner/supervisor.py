@@ -5,16 +5,32 @@ from __future__ import annotations
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 
 from hyflash_bench.errors import HyFlashError
 from hyflash_bench.runner.events import Event, TargetLoaded
 from hyflash_bench.runner.work import Work, WorkResult
-from hyflash_bench.runner.worker import Failed, Job, Ready, serve
+from hyflash_bench.runner.worker import Crashed, Failed, Job, Ready, serve
 
-__all__ = ["Supervisor", "WorkerDied", "WorkerSilent"]
+__all__ = ["Supervisor", "WorkRefused", "WorkerDied", "WorkerSilent"]
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Start a process that Ctrl-C does not reach, not even before its first line has run.
+
+    A blocked signal stays blocked in the child; to this process it is delivered at the end.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class WorkerDied(HyFlashError):
@@ -23,6 +39,10 @@ class WorkerDied(HyFlashError):
 
 class WorkerSilent(HyFlashError):
     """The worker said nothing for longer than the limit and was stopped."""
+
+
+class WorkRefused(HyFlashError):
+    """One conversation cannot be built or told to the target."""
 
 
 class Supervisor:
@@ -50,7 +70,8 @@ class Supervisor:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=serve, args=(theirs, self._job), daemon=True)
-        process.start()
+        with _undisturbed():
+            process.start()
         theirs.close()
         self._process, self._connection = process, ours
         for message in self._messages("loading the target"):
@@ -67,6 +88,7 @@ class Supervisor:
         """Have one conversation done.
 
         Raises:
+            WorkRefused: The conversation cannot be had; the worker takes the next one.
             WorkerDied, WorkerSilent: It did not come back; :meth:`start` makes a new worker.
         """
         assert self._connection is not None
@@ -78,8 +100,7 @@ class Supervisor:
             if isinstance(message, WorkResult):
                 return message
             if isinstance(message, Failed):
-                self.stop()
-                raise message.raised()
+                raise WorkRefused(message.message)
             if not isinstance(message, Ready | TargetLoaded):
                 self.listener(message)
         raise AssertionError("unreachable")
@@ -118,6 +139,9 @@ class Supervisor:
                 message = connection.recv()
             except (EOFError, ConnectionResetError):
                 raise WorkerDied(self._death(doing)) from None
+            if isinstance(message, Crashed):
+                self.stop()
+                raise WorkerDied(f"The worker failed ({doing}): {message.message}.")
             yield message
 
     def _death(self, doing: str) -> str:

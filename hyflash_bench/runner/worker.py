@@ -1,27 +1,32 @@
 """The process that holds torch: loads the target and the drafters, then works off conversations.
 
 Protocol over one pipe. Out: an :class:`~hyflash_bench.runner.events.Event`, :class:`Ready`,
-:class:`Failed` or a :class:`~hyflash_bench.runner.work.WorkResult`. In: a
+:class:`Failed`, :class:`Crashed` or a :class:`~hyflash_bench.runner.work.WorkResult`. In: a
 :class:`~hyflash_bench.runner.work.Work`, or None to end.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hyflash_bench import errors
-from hyflash_bench.runner.events import Log, TargetLoaded
+from hyflash_bench.runner.events import Log, TargetLoaded, described
 from hyflash_bench.runner.work import Work
 from hyflash_bench.spec.drafter import DrafterSpec
 from hyflash_bench.spec.target import TargetSpec
 
-__all__ = ["DrafterFacts", "Failed", "Job", "Ready", "serve"]
+if TYPE_CHECKING:
+    from hyflash_bench.drafters.base import Drafter, LoadContext
+
+__all__ = ["Crashed", "DrafterFacts", "Failed", "Job", "Ready", "serve"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +40,21 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class DrafterFacts:
-    """What loading told about a drafter."""
+    """What loading told about a drafter.
+
+    Attributes:
+        label: Name with the options that were given.
+        options: All of them.
+        is_reference: Whether it is plain decoding.
+        problem: Why it cannot run on this target.
+        is_broken: The problem is the drafter's own: it failed instead of refusing.
+    """
 
     label: str
     options: dict[str, Any]
     is_reference: bool
     problem: str | None
+    is_broken: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +67,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The worker cannot start; the user is told why."""
+    """The worker cannot start, or not do a piece of work; the user is told why."""
 
     error: str
     message: str
@@ -64,6 +78,13 @@ class Failed:
         error: errors.HyFlashError = kind.__new__(kind)
         Exception.__init__(error, self.message)
         return error
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """The worker ends for a reason that nobody foresaw."""
+
+    message: str
 
 
 class _ForwardLogs(logging.Handler):
@@ -80,6 +101,7 @@ class _ForwardLogs(logging.Handler):
 def serve(connection: Connection, job: Job) -> None:
     """Run until told to end; Ctrl-C is the parent's business."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.dup2(2, 1)  # stdout holds the parent's result, which a drafter that prints must not spoil
     logger = logging.getLogger("hyflash_bench")
     logger.setLevel(logging.INFO)
     logger.addHandler(_ForwardLogs(connection))
@@ -89,10 +111,12 @@ def serve(connection: Connection, job: Job) -> None:
         connection.send(Failed(type(error).__name__, str(error)))
     except (BrokenPipeError, EOFError):
         pass  # the parent is gone
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - drafters may be anybody's code
+        connection.send(Crashed(described(error)))
+        sys.exit(1)
 
 
 def _serve(connection: Connection, job: Job) -> None:
-    from hyflash_bench.drafters.base import LoadContext
     from hyflash_bench.registry import build_drafter
     from hyflash_bench.runner.conversation import ConversationRunner
     from hyflash_bench.suites.catalog import load_suite
@@ -105,24 +129,9 @@ def _serve(connection: Connection, job: Job) -> None:
     target = load_target(job.target)
     info = asdict(target.info)
     connection.send(TargetLoaded(info, time.perf_counter() - started))
-    context = LoadContext(
-        info=target.info,
-        model=target.model,
-        tokenizer=target.tokenizer,
-        device=target.device,
-        dtype=target.dtype,
-    )
-    facts = []
-    for label, drafter in drafters.items():
-        problem = None
-        try:
-            drafter.load(context)
-        except errors.HyFlashError as error:
-            problem = str(error)
-        facts.append(
-            DrafterFacts(label, drafter.options.model_dump(mode="json"), drafter.is_reference, problem)
-        )
-    connection.send(Ready(info, tuple(facts)))
+    context = target.load_context()
+    facts = tuple(_loaded(label, drafter, context) for label, drafter in drafters.items())
+    connection.send(Ready(info, facts))
 
     runner = ConversationRunner(target, drafters, connection.send)
     chat = ChatTokenizer(target.tokenizer)
@@ -132,4 +141,19 @@ def _serve(connection: Connection, job: Job) -> None:
             return
         suite = suites[work.suite]
         item = next(item for item in suite.items() if item.item_id == work.item_id)
-        connection.send(runner.run(work, suite.build(item, chat)))
+        try:
+            connection.send(runner.run(work, suite.build(item, chat)))
+        except errors.HyFlashError as error:
+            connection.send(Failed(type(error).__name__, str(error)))
+
+
+def _loaded(label: str, drafter: Drafter, context: LoadContext) -> DrafterFacts:
+    problem, is_broken = None, False
+    try:
+        drafter.load(context)
+    except errors.HyFlashError as error:
+        problem = str(error)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a drafter may be anybody's code
+        problem, is_broken = f"load() failed: {described(error)}", True
+    options = drafter.options.model_dump(mode="json")
+    return DrafterFacts(label, options, drafter.is_reference, problem, is_broken)

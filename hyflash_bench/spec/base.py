@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
+from reprlib import Repr
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -11,6 +12,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from hyflash_bench.errors import SpecError
 
 __all__ = ["Spec"]
+
+# YAML anchors can make a few lines mean gigabytes, which a message must not spell out.
+_GIVEN = Repr()
+_GIVEN.maxstring = _GIVEN.maxother = 200
 
 
 class Spec(BaseModel):
@@ -49,4 +54,4 @@ def _explain(problem: Any, model: type[BaseModel]) -> str:
         return f"key {path!r} is missing"
     given = problem.get("input")
     message = problem["msg"].removeprefix("Value error, ")
-    return f"{path}: {message} (given {given!r})"
+    return f"{path}: {message} (given {_GIVEN.repr(given)})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Self
 
 import yaml
@@ -29,7 +30,7 @@ class DrafterSpec(Spec):
         Values are YAML scalars; a value may hold ``=`` and ``:`` but no comma.
 
         Raises:
-            SpecError: An option without ``=``, or one given twice.
+            SpecError: An option without ``=``, one given twice, or a value that is no scalar.
         """
         name, separator, rest = _split_name(text)
         options: dict[str, Any] = {}
@@ -43,7 +44,7 @@ class DrafterSpec(Spec):
             key = key.strip().replace("-", "_")
             if key in options:
                 raise SpecError(f"Drafter {text!r}: option {key!r} is given twice; keep one.")
-            options[key] = yaml.safe_load(value)
+            options[key] = _scalar(value, text)
         if separator and not options:
             raise SpecError(f"Drafter {text!r}: nothing follows the colon. Drop it or add key=value.")
         return cls.parse({"name": name, "options": options}, where=f"drafter {text!r}")
@@ -65,6 +66,17 @@ def _split_name(text: str) -> tuple[str, bool, str]:
         return f"{path}.py:{name}", bool(separator), options
     name, separator, options = text.partition(":")
     return name.strip(), bool(separator), options
+
+
+def _scalar(value: str, text: str) -> Any:
+    # ValueError: a date or a number that YAML recognises and Python refuses.
+    with suppress(yaml.YAMLError, ValueError, RecursionError):
+        found = yaml.safe_load(value)
+        if found is None or isinstance(found, str | int | float):
+            return found
+    raise SpecError(
+        f"Drafter {text!r}: {value!r} is not a plain value. Write a number, a word, true, false or null."
+    )
 
 
 def _plain(value: Any) -> str:

@@ -66,7 +66,7 @@ class RunSpec(TargetSpec):
         16, ge=1, le=256, description="Most tokens (tree nodes) a drafter may propose in a step."
     )
     timeout_s: float = Field(
-        1800.0, gt=0.0, description="Longest silence of the worker before it is stopped, in seconds."
+        1800.0, gt=0.0, le=1e6, description="Longest silence of the worker before it is stopped, in seconds."
     )
 
     @model_validator(mode="after")

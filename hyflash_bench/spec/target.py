@@ -22,7 +22,7 @@ class TargetSpec(Spec):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "float32", description="Precision of weights and KV cache; auto keeps the checkpoint's."
     )
-    device: str = Field("cpu", pattern=r"^(cpu|mps|cuda(:\d+)?)$", description="cpu, cuda[:N] or mps.")
+    device: str = Field("cpu", pattern=r"^(cpu|mps|cuda(:\d{1,2})?)$", description="cpu, cuda[:N] or mps.")
     attention: Literal["auto", "grouped", "sdpa"] = Field(
         "auto", description="Attention kernel; auto picks the fastest one for the pass."
     )
@@ -32,4 +32,6 @@ class TargetSpec(Spec):
     extrapolate: bool = Field(
         False, description="Allow contexts past the target's own limit; results are labelled."
     )
-    num_threads: int | None = Field(None, ge=1, description="CPU threads; null leaves torch's default.")
+    num_threads: int | None = Field(
+        None, ge=1, le=1024, description="CPU threads; null leaves torch's default."
+    )

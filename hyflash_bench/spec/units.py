@@ -19,6 +19,7 @@ _UNITS = {
     "gib": 2**30,
     "tib": 2**40,
 }
+_MAX_BYTES = 10**6 * 2**40
 _SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*$")
 
 
@@ -26,7 +27,7 @@ def parse_bytes(text: str) -> int:
     """Read ``512MiB``, ``1.5GiB`` or ``4GB`` as a number of bytes.
 
     Raises:
-        SpecError: No unit, an unknown unit, zero or a negative size.
+        SpecError: No unit, an unknown unit, zero, a negative or an absurd size.
     """
     match = _SIZE.match(text)
     unit = match.group(2).lower() if match else ""
@@ -35,7 +36,10 @@ def parse_bytes(text: str) -> int:
             f"Memory size {text!r} is not a number with a unit. "
             "Write for example 512MiB, 1.5GiB or 4GB (units: B, KB, MB, GB, TB, KiB, MiB, GiB, TiB)."
         )
-    size = int(float(match.group(1)) * _UNITS[unit])
+    number = float(match.group(1)) * _UNITS[unit]
+    if number > _MAX_BYTES:
+        raise SpecError(f"Memory size {text[:40]!r} is more than any machine has; give at most 1000000TiB.")
+    size = int(number)
     if size < 1:
         raise SpecError(f"Memory size {text!r} is zero; give at least 1B.")
     return size

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hyflash_bench.errors import TargetError
+
 __all__ = ["ChatTokenizer"]
 
 _REPLY = "\u2402reply\u2403"
@@ -83,7 +85,14 @@ class ChatTokenizer:
         return self.encode(self._render(messages))
 
     def _render(self, messages: list[dict[str, str]]) -> str:
-        return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        apply = self.tokenizer.apply_chat_template
+        try:
+            return str(apply(messages, tokenize=False, add_generation_prompt=True))
+        except Exception as error:  # a template is a program that comes with the model
+            raise TargetError(
+                f"The target's chat template cannot be used: {type(error).__name__}: {error}. "
+                "Repair it, or use another target."
+            ) from error
 
 
 def _user(text: str) -> dict[str, str]:

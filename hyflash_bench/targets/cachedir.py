@@ -5,21 +5,44 @@ from __future__ import annotations
 import json
 import logging
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from hyflash_bench.data import cache_folder
+from hyflash_bench.errors import DataError
 
-__all__ = ["cache_dir", "read_json", "write_json"]
+__all__ = ["cache_dir", "read_json", "writable", "write_json"]
 
 logger = logging.getLogger("hyflash_bench.targets")
 
 
 def cache_dir(*parts: str) -> Path:
-    """A folder in the user's cache, made if missing."""
+    """A folder in the user's cache, made if missing and if the cache can be written.
+
+    Many things go on without the cache, so that only those that need it complain.
+    """
     folder = cache_folder().joinpath(*parts)
-    folder.mkdir(parents=True, exist_ok=True)
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+@contextmanager
+def writable(folder: Path) -> Iterator[None]:
+    """Say what to do where a folder of the cache is needed and cannot be written.
+
+    Raises:
+        DataError: With the reason.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"The cache folder {folder} cannot be written: {error.strerror or error}. "
+            "Set HYFLASH_BENCH_CACHE to a folder that can."
+        ) from error
 
 
 def read_json(path: Path) -> dict[str, Any]:

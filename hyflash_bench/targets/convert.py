@@ -11,7 +11,7 @@ from typing import Any
 from filelock import FileLock
 
 from hyflash_bench.errors import MissingDependency, TargetError
-from hyflash_bench.targets.cachedir import cache_dir
+from hyflash_bench.targets.cachedir import cache_dir, writable
 
 __all__ = ["converted_folder"]
 
@@ -31,7 +31,9 @@ def converted_folder(gguf: Path, digest: str) -> Path:
     """
     parent = cache_dir("models")
     folder = parent / digest
-    with FileLock(parent / f"{digest}.lock"):
+    if folder.exists():
+        return folder
+    with writable(parent), FileLock(parent / f"{digest}.lock"):
         if folder.exists():
             return folder
         logger.info("converting %s to safetensors (once)", gguf.name)
@@ -43,7 +45,7 @@ def converted_folder(gguf: Path, digest: str) -> Path:
             raise MissingDependency(
                 f"Reading {gguf.name} needs the packages gguf and accelerate: {error}"
             ) from error
-        except (OSError, ValueError, RuntimeError) as error:
+        except Exception as error:  # a damaged file raises all sorts of errors
             raise TargetError(f"{gguf.name} could not be converted: {error}") from error
         finally:
             shutil.rmtree(scratch, ignore_errors=True)

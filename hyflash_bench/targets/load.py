@@ -173,14 +173,17 @@ def _attempt(source: Source, read: Callable[[], Any]) -> Any:
         return read()
     except HyFlashError:
         raise
-    except (OSError, ValueError, ImportError, RuntimeError) as error:
+    except Exception as error:  # damaged files raise all sorts of errors, and so does a model's own code
         first = str(error).strip().splitlines() or [type(error).__name__]
-        hint = (
-            " Offline, only models that are already in the hub's cache can be loaded."
-            if source.kind == "hub" and os.environ.get("HF_HUB_OFFLINE")
-            else ""
-        )
+        hint = f" {_hub_hint(source)}" if source.kind == "hub" else ""
         raise TargetError(f"The target {source.location!r} could not be loaded: {first[0]}{hint}") from error
+
+
+def _hub_hint(source: Source) -> str:
+    hint = f"There is no folder {source.location!r} here, so it was looked for on the hub."
+    if os.environ.get("HF_HUB_OFFLINE"):
+        hint += " Offline, only models that are already in the hub's cache can be loaded."
+    return hint
 
 
 def _check_device(device: str) -> None:

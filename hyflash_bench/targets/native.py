@@ -292,11 +292,20 @@ def load_native() -> NativeLibrary | None:
         logger.info("no C compiler: passes of a few rows run in plain torch, more slowly")
         return None
     try:
-        return NativeLibrary(*_build(compiler))
+        return _opened(compiler)
     except (OSError, subprocess.SubprocessError, AttributeError) as error:
         detail = getattr(error, "stderr", None) or error
         logger.info("the native kernels could not be built, plain torch is used: %s", detail)
         return None
+
+
+def _opened(compiler: str) -> NativeLibrary:
+    path, digest = _build(compiler)
+    try:
+        return NativeLibrary(path, digest)
+    except (OSError, AttributeError):  # damaged since it was built: once more
+        path.unlink(missing_ok=True)
+        return NativeLibrary(*_build(compiler))
 
 
 def _build(compiler: str) -> tuple[Path, str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from hyflash_bench.errors import DownloadError, MissingDependency, UnknownName
-from hyflash_bench.targets.cachedir import cache_dir
+from hyflash_bench.targets.cachedir import cache_dir, writable
 from hyflash_bench.targets.convert import converted_folder
 
 __all__ = ["PRESETS", "Preset", "preset_folder"]
@@ -92,7 +92,9 @@ def _fetch(preset: Preset) -> Path:
     """
     folder = cache_dir("gguf")
     path = folder / f"{preset.gguf_sha256}.gguf"
-    with FileLock(folder / f"{preset.gguf_sha256}.lock"):
+    if path.exists():
+        return path
+    with writable(folder), FileLock(folder / f"{preset.gguf_sha256}.lock"):
         if path.exists():
             return path
         try:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hyflash_bench.drafters.base import Features, Requires
+from hyflash_bench.drafters.base import Features, LoadContext, Requires
 from hyflash_bench.errors import ContextTooLong
 from hyflash_bench.targets.attention import Visibility
 from hyflash_bench.targets.cache import KVCache
@@ -59,6 +59,10 @@ class Target:
     def dtype(self) -> torch.dtype:
         """Precision of weights and cache."""
         return self._decoder.arch.head.weight.dtype
+
+    def load_context(self) -> LoadContext:
+        """What a drafter may look at while it loads."""
+        return LoadContext(self.info, self.model, self.tokenizer, self.device, self.dtype)
 
     def new_cache(self, capacity: int) -> KVCache:
         """An empty cache for ``capacity`` tokens, allocated at once."""

@@ -110,3 +110,15 @@ def test_a_check_that_fails_shows_the_fix(capsys: pytest.CaptureFixture[str]) ->
         "warn  npm: not found",
         "      install npm",
     ]
+
+
+def test_names_cannot_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "\x1b[31mred\x1b]0;title\x07"
+    with console.Progress() as progress:
+        progress(events.ConversationFinished(evil, evil, "error", evil))
+    console.note(evil)
+    console.table([{"name": evil}], f"[red] {evil}")
+    console.checks([console.Check(evil, False, evil, evil)])
+    shown = capsys.readouterr()
+    assert "\x1b" not in shown.out + shown.err
+    assert "[red]" in shown.out

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hyflash_bench.drafters import Drafter, Features, LoadContext
+from hyflash_bench.drafters import Drafter, Features
 from hyflash_bench.drafters.contract import CHECKS, Ground, run_checks, synthetic_ground
 from hyflash_bench.drafters.small_model import SmallModel
 from hyflash_bench.spec.target import TargetSpec
@@ -29,7 +29,7 @@ def target(folder: Path) -> Target:
 
 def loaded(folder: Path, target: Target) -> SmallModel:
     drafter = SmallModel(SmallModel.Options(model=str(folder)))
-    drafter.load(LoadContext(target.info, target.model, target.tokenizer, target.device, target.dtype))
+    drafter.load(target.load_context())
     return drafter
 
 

@@ -132,3 +132,22 @@ def test_a_proposal_equal_to_the_target_is_always_accepted():
         sampler = Sampler(Sampling(temperature=1.0), seed)
         draft = Draft.chain([seed % 3], sampler.probabilities(logits[:1]))
         assert verify(draft, logits, sampler).num_accepted == 1
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        [0.0] * 9 + [1e-30],  # so small that the rejection rule would keep every token
+        [float("nan")] * 10,
+        [2.0, -1.0] + [0.0] * 8,
+    ],
+)
+def test_probabilities_that_are_no_distribution_are_refused(row):
+    with pytest.raises(DrafterError, match="no distribution"):
+        check_draft(Draft.chain([9], torch.tensor([row])), 4, 10, "x")
+
+
+def test_a_token_that_its_own_row_excludes_is_refused():
+    draft = Draft.chain([3], one_hot(7))
+    with pytest.raises(DrafterError, match="probability 0"):
+        verify(draft, torch.zeros(2, 10), Sampler(Sampling(temperature=1.0), 0))

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from hyflash_bench.report.text import NOT_MEASURED, cell_text, duration_text, heading, without_paths
+from hyflash_bench.report.text import (
+    NOT_MEASURED,
+    cell_text,
+    duration_text,
+    heading,
+    printable,
+    without_paths,
+)
 
 
 @pytest.mark.parametrize(
@@ -64,3 +71,8 @@ def test_headings_name_the_unit() -> None:
 def test_folders_of_absolute_paths_are_left_out(text: str, expected: str) -> None:
     """They name people and machines; relative paths and addresses do not."""
     assert without_paths(text) == expected
+
+
+def test_what_commands_a_terminal_is_spelt_out():
+    assert printable("\x1b]0;title\x07a\r\u202eb\x9b") == "\\x1b]0;title\\x07a\\r\\u202eb\\x9b"
+    assert printable("two\nlines\tand ü 語") == "two\nlines\tand ü 語"

@@ -130,3 +130,8 @@ def test_a_full_disk_leaves_whole_lines_and_says_what_to_do(tmp_path: Path, room
 
 def test_encode_keeps_null_for_not_measured() -> None:
     assert encode(Note()) == '{"text": "", "number": null}'
+
+
+def test_nesting_without_end_is_a_damaged_line() -> None:
+    with pytest.raises(DataError, match="not valid JSON"):
+        decode("[" * 100_000, "x")

@@ -247,3 +247,12 @@ def test_lists_show_newest_first_and_the_damaged_too(tmp_path: Path) -> None:
 def test_an_unknown_table_is_named(folder: Path) -> None:
     with pytest.raises(UnknownName, match="Did you mean 'turns'"):
         load_run(folder).table("turn")
+
+
+def test_a_damaged_parquet_file_is_made_of_the_lines_again(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", DRAFTERS[:2], num_per_group=1)
+    expected = load_run(run).turns
+    with RunWriter(run) as writer:
+        writer.write_tables()
+    Layout(run).table("turns").write_bytes(b"PAR1junk")
+    pd.testing.assert_frame_equal(load_run(run).turns, expected)

@@ -12,6 +12,7 @@ import pytest
 
 from hyflash_bench.errors import DataError, RunLocked, SchemaTooNew, UsageError
 from hyflash_bench.results import RunWriter, load_run
+from hyflash_bench.results.atomic import write_text
 from hyflash_bench.results.records import ConversationRecord, Manifest, TraceRecord
 from hyflash_bench.results.schema import TABLES
 from tests.results.factory import DRAFTERS, FAILING, make_run, manifest_of, records
@@ -215,3 +216,29 @@ def test_nan_in_a_record_is_refused(tmp_path: Path, work: Records) -> None:
         with pytest.raises(DataError, match=r"turns\[0\]\.decode_s is NaN"):
             writer.append_conversation(bad)
         assert not writer.finished()
+
+
+def test_fresh_spares_the_folder_of_another_program(tmp_path: Path) -> None:
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "mine.csv").write_text("precious")
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(UsageError, match="holds no run"):
+        RunWriter(tmp_path, fresh=True)
+    assert (tmp_path / "tables" / "mine.csv").read_text() == "precious"
+
+
+def test_a_folder_that_refuses_everything_gives_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    for method in ("write_text", "unlink"):
+        monkeypatch.setattr(Path, method, refuse)
+    with pytest.raises(DataError, match="cannot be written: Read-only"):
+        write_text(tmp_path / "x.html", "x")
+
+
+def test_a_file_needs_a_name() -> None:
+    with pytest.raises(UsageError, match="is empty"):
+        write_text(Path(), "x")

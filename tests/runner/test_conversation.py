@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from hyflash_bench.drafters.base import LoadContext
 from hyflash_bench.registry import build_drafter
 from hyflash_bench.runner.conversation import ConversationRunner
 from hyflash_bench.runner.work import Work, WorkCell, WorkResult
@@ -28,7 +27,7 @@ def work_on(target: Target, sampling: Sampling, max_new_tokens: int, **more) -> 
     specs = [DrafterSpec.from_text(text) for text in DRAFTERS]
     drafters = {spec.label: build_drafter(spec) for spec in specs}
     for drafter in drafters.values():
-        drafter.load(LoadContext(target.info, target.model, target.tokenizer, target.device, target.dtype))
+        drafter.load(target.load_context())
     work = Work(
         trace_id="trace",
         suite="talk",

@@ -194,7 +194,7 @@ def test_a_killed_run_resumes_to_the_same_tables(moment, undisturbed, tiny_targe
 
 BAD_DRAFTERS = """
 import os, signal, torch
-from hyflash_bench.drafters.base import Draft, Drafter
+from hyflash_bench.drafters.base import Draft, Drafter, Requires
 
 class Quiet(Drafter):
     name = "quiet"
@@ -224,6 +224,23 @@ class Full(Quiet):
     name = "full"
     def draft(self, last_token, budget, sampler, along=None): raise MemoryError("no room")
 
+class Unloadable(Quiet):
+    name = "unloadable"
+    def load(self, context): raise ValueError("no weights")
+
+class Undecided(Quiet):
+    name = "undecided"
+    def skip(self, facts): raise ValueError("no opinion")
+
+class Deeper(Quiet):
+    name = "deeper"
+    @property
+    def requires(self): return Requires(taps=(99,))
+
+class Leaves(Quiet):
+    name = "leaves"
+    def draft(self, last_token, budget, sampler, along=None): raise KeyboardInterrupt("bye")
+
 class Picky(Quiet):
     name = "picky"
     def skip(self, facts): return "only works on Sundays"
@@ -239,6 +256,10 @@ class Picky(Quiet):
         ("Dies", "error", "SIGKILL"),
         ("Hangs", "timeout", "timeout-s"),
         ("Full", "oom", "no room"),
+        ("Unloadable", "error", "ValueError: no weights"),
+        ("Undecided", "error", "ValueError: no opinion"),
+        ("Deeper", "error", "reads layer 99"),
+        ("Leaves", "error", "KeyboardInterrupt: bye"),
         ("Picky", "incompatible", "Sundays"),
     ],
 )
@@ -260,6 +281,30 @@ def test_a_bad_drafter_costs_its_own_rows_only(name, status, words, tiny_target,
     assert cells.loc["autoregressive", "status"] == "ok"
     assert cells.loc["suffix", "status"] == "ok"
     assert outcome.exit_code == (0 if status == "incompatible" else 1)
+
+
+def test_a_drafter_can_spoil_neither_stdout_nor_the_trace(tiny_target, small_suite, tmp_path, capfd):
+    own = tmp_path / "own.py"
+    own.write_text(
+        BAD_DRAFTERS
+        + """
+class Vandal(Quiet):
+    name = "vandal"
+    def observe(self, tokens, features):
+        print("LOOK AT ME", flush=True)
+        tokens.fill_(7)
+    def draft(self, last_token, budget, sampler, along=None):
+        if along is not None:
+            along.fill_(9)
+        return Draft.chain([last_token])
+"""
+    )
+    spec = request_for(tiny_target, small_suite, drafters=[f"{own}:Vandal", "suffix"], limit=1)
+    run(spec, output_path=tmp_path / "run")
+    assert list(load_run(tmp_path / "run").cells["status"]) == ["ok"] * 4
+    printed = capfd.readouterr()
+    assert "LOOK AT ME" not in printed.out
+    assert "LOOK AT ME" in printed.err
 
 
 def test_a_second_process_is_refused(tiny_target, small_suite, tmp_path):

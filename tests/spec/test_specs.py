@@ -145,3 +145,51 @@ def test_a_cells_name_changes_with_all_that_changes_its_number():
 
 def test_content_ids_do_not_depend_on_the_order_of_keys():
     assert content_id({"a": 1, "b": 2}) == content_id({"b": 2, "a": 1}) != content_id({"a": 2, "b": 1})
+
+
+@pytest.mark.parametrize("text", ["9" * 400 + "GB", "1000000000TiB"])
+def test_sizes_beyond_any_machine_are_refused(text):
+    with pytest.raises(SpecError, match="any machine"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize("value", ["[", "{a: b}", "!!python/object:os.system x", "2020-99-99", "[" * 5000])
+def test_drafter_options_that_are_no_scalars_are_refused(value):
+    with pytest.raises(SpecError, match="plain value"):
+        DrafterSpec.from_text(f"suffix:k={value}")
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [({"timeout_s": float("inf")}, "timeout_s"), ({"num_threads": 10**26}, "num_threads")],
+)
+def test_numbers_that_the_system_cannot_take_are_refused(keys, words):
+    with pytest.raises(SpecError, match=words):
+        RunSpec.parse(keys)
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n"
+    for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (BOMB, "aliases unfold"),
+        ("a: &a [*a]", "contains itself"),
+        ("a: " + "[" * 5000, "nested too deeply"),
+        ("a: 2020-99-99", "Put it in quotes"),
+        ("a: " + "9" * 5000, "Put it in quotes"),
+    ],
+)
+def test_yaml_that_would_harm_the_reader_is_refused(text, words):
+    with pytest.raises(SpecError, match=words):
+        load_yaml(text, "x.yaml")
+
+
+def test_a_message_does_not_spell_out_a_huge_value():
+    with pytest.raises(SpecError) as caught:
+        RunSpec.parse({"target": ["lol"] * 10**6})
+    assert len(str(caught.value)) < 1000

@@ -120,3 +120,28 @@ def test_pip_downloads_a_source_archive_without_running_its_build(tmp_path, cach
     library = Library({"made": _pypi(sha256)}, tmp_path)
     assert library.read("made", "docs/a.txt") == "Hello."
     assert not trace.exists()
+
+
+def _kept(tmp_path, cache):
+    """A library whose texts are in the cache, and the file that holds them."""
+    archive = _archive(tmp_path)
+    sha256 = download.sha256_of(archive)
+    _saved(cache, archive, sha256)
+    library = Library({"made": _pypi(sha256)}, tmp_path)
+    library.prepare(["made"])
+    return library, cache / "texts" / sha256[:16] / "texts.zip"
+
+
+def test_a_damaged_copy_of_the_texts_is_made_again(tmp_path, cache):
+    library, texts = _kept(tmp_path, cache)
+    texts.write_bytes(texts.read_bytes()[:-40])
+    assert library.read("made", "part_1.txt") == "Part 1.\n"
+
+
+def test_a_damaged_text_is_told_and_not_used(tmp_path, cache):
+    library, texts = _kept(tmp_path, cache)
+    content = bytearray(texts.read_bytes())
+    content[40:46] = bytes(6)  # within the first text, behind its name
+    texts.write_bytes(content)
+    with pytest.raises(DataError, match="Remove that file"):
+        library.read("made", "part_1.txt")

@@ -153,5 +153,24 @@ def test_a_subset_takes_items_as_they_are_and_may_shorten_them(tmp_path, words):
     assert whole.items()[0].num_turns == 6
 
 
+@pytest.mark.parametrize(("first", "second"), [("part.yaml", "part"), ("other", "part")])
+def test_a_subset_that_leads_back_to_itself_is_refused(tmp_path, first, second):
+    for name, whole in (("part", first), ("other", second)):
+        values = suite_values() | {"name": name, "sources": {}}
+        options = {"suite": whole, "items": ["cut/a"]}
+        values["tasks"] = [{"name": "cut", "builder": "subset", "options": options}]
+        write_suite(tmp_path, values)
+    with pytest.raises(SpecError, match="subset of this suite"):
+        load_suite(tmp_path / "part.yaml").items()
+
+
+@pytest.mark.parametrize("pattern", ["/etc/*.yaml", "**a/*.yaml"])
+def test_patterns_that_python_refuses_are_told(tmp_path, pattern):
+    values = suite_values() | {"sources": {}}
+    values["tasks"] = [{"name": "talk", "builder": "dialogues", "options": {"files": pattern}}]
+    with pytest.raises(DataError, match="no pattern of files"):
+        load_suite(write_suite(tmp_path, values)).items()
+
+
 def test_the_shipped_suites_are_listed():
     assert {"longctx", "multiturn", "quick"} <= set(list_suites())

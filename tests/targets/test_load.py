@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
 
-from hyflash_bench.errors import TargetError, UnsupportedTarget, UsageError
+from hyflash_bench.errors import DataError, TargetError, UnsupportedTarget, UsageError
 from hyflash_bench.spec.target import TargetSpec
 from hyflash_bench.targets.load import fetch_target, load_target
 
@@ -83,3 +84,40 @@ def test_an_absent_device_is_refused(tiny_target: Path) -> None:
 def test_remote_code_without_a_commit_is_refused() -> None:
     with pytest.raises(UsageError, match="pinned commit"):
         load_target(TargetSpec(target="org/model@main", trust_remote_code=True))
+
+
+def test_damaged_weights_are_one_message(tiny_target: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "damaged"
+    shutil.copytree(tiny_target, folder)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+
+    with pytest.raises(TargetError, match="could not be loaded"):
+        load_target(TargetSpec(target=str(folder)))
+
+
+def test_a_target_loads_without_a_cache(
+    tiny_target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("HYFLASH_BENCH_CACHE", str(tmp_path / "file"))
+
+    assert load_target(TargetSpec(target=str(tiny_target))).info.num_layers == 2
+
+
+def test_a_gguf_file_without_a_cache_says_what_to_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("HYFLASH_BENCH_CACHE", str(tmp_path / "file"))
+    (tmp_path / "x.gguf").write_bytes(b"GGUF")
+
+    with pytest.raises(DataError, match="Set HYFLASH_BENCH_CACHE"):
+        load_target(TargetSpec(target=str(tmp_path / "x.gguf")))
+
+
+def test_a_damaged_gguf_file_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "x.gguf").write_bytes(b"GGUF\x03\0\0\0" + b"\xff" * 16)
+
+    with pytest.raises(TargetError, match="could not be converted"):
+        load_target(TargetSpec(target=str(tmp_path / "x.gguf")))

@@ -116,7 +116,13 @@ class Dialogues(Builder[DialoguesOptions]):
 
     @cached_property
     def _files(self) -> list[tuple[Path, DialogueFile]]:
-        paths = sorted(self.context.folder.glob(self.options.files))
+        try:
+            paths = sorted(self.context.folder.glob(self.options.files))
+        except (ValueError, NotImplementedError) as error:
+            raise DataError(
+                f"{self.context.where}: {self.options.files!r} is no pattern of files: {error}. "
+                "Write one relative to the suite file, for example talks/*.yaml."
+            ) from None
         if not paths:
             raise DataError(
                 f"{self.context.where}: no file matches {self.options.files!r} in "

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -19,6 +22,19 @@ from hyflash_bench.suites.sources import Progress
 from hyflash_bench.suites.suite import Suite
 
 __all__ = ["Subset"]
+
+
+_open: ContextVar[tuple[Path, ...]] = ContextVar("open", default=())
+"""Files of the suites whose items are being looked up, to notice when they lead back."""
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[None]:
+    token = _open.set((*_open.get(), path.resolve()))
+    try:
+        yield
+    finally:
+        _open.reset(token)
 
 
 class SubsetOptions(Spec):
@@ -61,13 +77,21 @@ class Subset(Builder[SubsetOptions]):
         if name == self.context.suite:
             raise SpecError(f"{self.context.where}: a suite cannot be a subset of itself.")
         beside = self.context.folder / (name if name.endswith(".yaml") else f"{name}.yaml")
-        return load_suite(beside if beside.is_file() else name)
+        suite = load_suite(beside if beside.is_file() else name)
+        if suite.path.resolve() in _open.get():
+            raise SpecError(
+                f"{self.context.where}: {name} is itself, by way of others, a subset of this suite. "
+                "Take the items from the suite that has them."
+            )
+        return suite
 
     @cached_property
     def _originals(self) -> dict[str, Item]:
         """Items of the other suite, by the ids that they have here."""
         name = self._suite.spec.name
-        known = {item.item_id.removeprefix(f"{name}/"): item for item in self._suite.items()}
+        with _opened(self._suite.path):
+            items = self._suite.items()
+        known = {item.item_id.removeprefix(f"{name}/"): item for item in items}
         unknown = [given for given in self.options.items if given not in known]
         if unknown:
             raise UnknownName(f"item of suite {name}", unknown[0], known)

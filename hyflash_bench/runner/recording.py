@@ -1,0 +1,140 @@
+"""From what the engine measured to the records that are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from typing import Literal
+
+from hyflash_bench.engine.lossless import Judgement
+from hyflash_bench.engine.repetition import DEGENERATE_SHARE, copied_share, repeated_share
+from hyflash_bench.engine.steps import Steps, TurnResult
+from hyflash_bench.engine.trace import Trace, TracedTurn
+from hyflash_bench.results.records import StepColumns, TraceRecord, TraceTurn, TurnRecord
+from hyflash_bench.runner.events import TurnFinished
+from hyflash_bench.runner.work import Work
+from hyflash_bench.suites.chat import ChatTokenizer
+from hyflash_bench.suites.conversation import Conversation, Expected
+from hyflash_bench.suites.scoring import score
+from hyflash_bench.targets.info import TargetInfo
+
+__all__ = ["now", "trace_record", "turn_finished", "turn_record"]
+
+
+def trace_record(
+    work: Work, conversation: Conversation, trace: Trace, chat: ChatTokenizer, info: TargetInfo
+) -> TraceRecord:
+    """What the target said, with how repetitive and, where it is scored, how good it is."""
+    turns: list[TraceTurn] = []
+    context: list[int] = []
+    for index, turn in enumerate(trace.turns):
+        context += turn.prompt.tolist()
+        turns.append(_trace_turn(index, turn, context, chat, conversation.turns[index].expected))
+        context += turn.tokens.tolist()
+    item = conversation.item
+    return TraceRecord(
+        trace_id=work.trace_id,
+        item_id=item.item_id,
+        suite=item.suite,
+        task=item.task,
+        kind=item.kind,
+        category=item.category,
+        content_hash=conversation.content_hash,
+        sampling=work.sampling.label,
+        temperature=work.sampling.temperature,
+        seed=work.seed,
+        extrapolated=len(context) > info.max_positions,
+        context_rung=item.context_length,
+        turns=turns,
+        prefill_s=sum(turn.prefill_s for turn in trace.turns),
+        decode_s=sum(turn.decode_s or 0.0 for turn in trace.turns),
+        recorded_at=now(),
+    )
+
+
+def turn_record(
+    index: int,
+    mode: Literal["replay", "live"],
+    turn: TracedTurn,
+    result: TurnResult,
+    judged: Judgement | None,
+    stop_tokens: Collection[int],
+    memory: Mapping[str, int | None],
+) -> TurnRecord:
+    """One turn of one drafter; what was not clocked or not judged stays null."""
+    observe_s, choose_s = result.observe_prompt_s, result.choose_s
+    is_timed = observe_s is not None and choose_s is not None
+    return TurnRecord(
+        turn=index,
+        mode=mode,
+        context_length=turn.start,
+        num_prompt_tokens=len(turn.prompt),
+        num_output_tokens=len(result.tokens),
+        stop_reason="eos" if result.tokens[-1] in stop_tokens else "limit",
+        steps=_columns(result.steps),
+        prefill_s=turn.prefill_s if is_timed else None,
+        observe_prompt_s=observe_s,
+        ttft_s=turn.prefill_s + (observe_s or 0.0) + (choose_s or 0.0) if is_timed else None,
+        decode_s=result.decode_s,
+        lossless="not_judged" if judged is None else judged.verdict,
+        divergence_position=None if judged is None else judged.position,
+        divergence_gap=None if judged is None else judged.gap,
+        output_tokens=None if result.tokens == turn.tokens.tolist() else result.tokens,
+        memory=dict(memory),
+    )
+
+
+def turn_finished(item_id: str, drafter: str, turn: TurnRecord) -> TurnFinished:
+    """The same turn as an event, with the two numbers that people watch."""
+    committed = turn.steps.committed
+    return TurnFinished(
+        item_id,
+        drafter,
+        turn.mode,
+        turn.turn,
+        acceptance_length=sum(committed) / len(committed) if committed else None,
+        tok_per_s=sum(committed) / turn.decode_s if turn.decode_s and committed else None,
+    )
+
+
+def now() -> str:
+    """UTC, ISO 8601, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _trace_turn(
+    index: int, turn: TracedTurn, context: list[int], chat: ChatTokenizer, expected: Expected | None
+) -> TraceTurn:
+    tokens = turn.tokens.tolist()
+    text = chat.decode(tokens)
+    repeated = repeated_share(tokens)
+    return TraceTurn(
+        turn=index,
+        context_length=turn.start,
+        prompt_tokens=turn.prompt.tolist(),
+        tokens=tokens,
+        logprobs=turn.logprobs.tolist(),
+        gaps=turn.gaps.tolist(),
+        stop_reason=turn.stop_reason,
+        text=text,
+        repeated_share=repeated,
+        copied_share=copied_share(tokens, context),
+        degenerate=repeated > DEGENERATE_SHARE,
+        score=None if expected is None else score(expected, text),
+    )
+
+
+def _columns(steps: Steps) -> StepColumns:
+    is_timed = bool(steps.draft_s)
+    return StepColumns(
+        drafted=steps.drafted,
+        depth=steps.depth,
+        accepted=steps.accepted,
+        committed=steps.committed,
+        eos_cut=steps.eos_cut,
+        limit_cut=steps.limit_cut,
+        draft_s=steps.draft_s if is_timed else None,
+        verify_s=steps.verify_s if is_timed else None,
+        observe_s=steps.observe_s if is_timed else None,
+        drafter_bytes=steps.drafter_bytes or None,
+    )
