@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import re
 import sys
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -282,7 +283,8 @@ def _checked(found: Any, name: str) -> type[Drafter]:
     if missing:
         raise refuse(f"{found.__name__} lacks {', '.join(missing)}. Write the missing methods.")
     if not isinstance(getattr(found, "name", None), str):
-        raise refuse(f"{found.__name__} has no name. Add to the class: name = {name[:20]!r}.")
+        example = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", found.__name__).lower()
+        raise refuse(f"{found.__name__} has no name. Add to the class: name = {example!r}.")
     if not isinstance(found.Options, type) or not issubclass(found.Options, DrafterOptions):
         raise refuse(
             f"{found.__name__}.Options is not a set of options. "

@@ -51,6 +51,6 @@ def position_acceptance(steps: pd.DataFrame, by: Sequence[str] = ("drafter",)) -
             )
         )
     columns = [*by, "position", "num_reached", "num_accepted"]
-    rows = pd.concat(parts) if parts else chains.reindex(columns=columns)
+    rows = pd.concat(parts) if parts else chains.iloc[:0].reindex(columns=columns)
     table = rows.groupby([*by, "position"], dropna=False).sum().reset_index()
     return table.assign(position_acceptance=(table["num_accepted"] / table["num_reached"]).astype("float64"))

@@ -79,6 +79,10 @@ class LazyGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep the words as typed before click takes them apart."""
+        for word in args:
+            shown = word.encode(errors="backslashreplace").decode()
+            if shown != word:  # it could be written neither to a run folder nor to a table
+                raise _UsageFailure(f"{shown} is not UTF-8 text. Rename the file or folder, or link to it.")
         ctx.meta[_TYPED] = tuple(args)
         return super().parse_args(ctx, args)
 

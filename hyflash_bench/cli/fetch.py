@@ -29,6 +29,7 @@ def command(suites: tuple[str, ...], target: str | None) -> None:
     spec = RunSpec.parse({**request, **({"suites": suites} if suites else {})}, "fetch")
     for name in spec.suites:
         load_suite(name).prepare(console.note)
+    console.note(f"Looking for target {spec.target}; the first time, it is fetched and converted")
     folder = fetch_target(spec.target_spec)
     console.note(
         f"target {spec.target} is ready" if folder else f"target {spec.target} will be read from its folder"

@@ -16,14 +16,14 @@ from hyflash_bench.cli.base import option, typed
 if TYPE_CHECKING:
     from hyflash_bench.spec.run import RunSpec
 
-__all__ = ["command"]
+__all__ = ["command", "stoppable"]
 
 
 @declare(
     "run",
     examples=(
         "run quick --drafter autoregressive --drafter prompt-lookup:max_ngram=3",
-        "run longctx --context 2048 --context 8192 --memory-cap 512MiB --limit 4",
+        "run longctx --context 2048 --context 7680 --memory-cap 512MiB --limit 4",
         "run --config run.yaml --dry-run",
     ),
 )
@@ -41,7 +41,7 @@ __all__ = ["command"]
     metavar="SPEC",
     multiple=True,
     shown="autoregressive, prompt-lookup, suffix",
-    help="NAME or NAME:key=value,key=value. Repeatable.",
+    help="NAME, NAME:key=value,key=value or FILE.py:Class; see ls drafters -v. Repeatable.",
 )
 @option(
     "--memory-cap",
@@ -152,7 +152,7 @@ __all__ = ["command"]
     "--output-path",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    shown="a new folder in results/",
+    shown="results/SUITE-TARGET",
     help="Exactly the run folder to write, or to continue.",
 )
 @option(
@@ -192,7 +192,7 @@ def _measure(spec: RunSpec, output_path: Path | None, fresh: bool, words: tuple[
     from hyflash_bench import console
     from hyflash_bench.runner.run import run
 
-    with _stoppable(), console.Progress() as progress:
+    with stoppable(), console.Progress() as progress:
         outcome = run(spec, output_path=output_path, fresh=fresh, listener=progress, command=words)
     if outcome.interrupted:
         console.note("Interrupted. What was measured is stored; the same command goes on.")
@@ -203,7 +203,7 @@ def _measure(spec: RunSpec, output_path: Path | None, fresh: bool, words: tuple[
 
 
 @contextmanager
-def _stoppable() -> Iterator[None]:
+def stoppable() -> Iterator[None]:
     """End on SIGTERM as on Ctrl-C: containers and batch systems stop a job that way."""
 
     def stop(*_: object) -> None:

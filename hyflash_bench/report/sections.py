@@ -234,4 +234,5 @@ def _alt(what: str, where: str, frame: pd.DataFrame, metric: str) -> str:
     ranked = frame.sort_values([metric, "drafter"])
     low, high = ranked.iloc[0], ranked.iloc[-1]
     ends = [f"{cell_text(metric, row[metric])} ({row['drafter']})" for row in (low, high)]
-    return f"{what} on {where}: from {ends[0]} to {ends[1]}."
+    values = ends[0] if len(frame) == 1 else f"from {ends[0]} to {ends[1]}"
+    return f"{what} on {where}: {values}."

@@ -62,10 +62,15 @@ class LineFile:
         """Write one record and return the byte at which its line starts.
 
         Raises:
-            DataError: The record holds NaN or infinity, or the disk is full; the file then ends
-                with the line before.
+            DataError: The record holds NaN or infinity, the file was taken away, or the disk is
+                full; the file then ends with the line before.
         """
         line = encode(record).encode() + b"\n"
+        if not self._is_in_place():
+            raise DataError(
+                f"{self.path} was removed or replaced while it was being written. "
+                "Put the run folder back, or run the same command again from the start."
+            )
         try:
             self._cut()
             rest = memoryview(line)
@@ -83,6 +88,13 @@ class LineFile:
     def close(self) -> None:
         """Let go of the file."""
         self._file.close()
+
+    def _is_in_place(self) -> bool:
+        """Whether the path still leads to the open file; what is written elsewhere is lost."""
+        try:
+            return os.path.samestat(os.fstat(self._file.fileno()), self.path.stat())
+        except FileNotFoundError:
+            return False
 
     def _cut(self) -> None:
         """Drop what an interrupted write left behind the last whole line."""

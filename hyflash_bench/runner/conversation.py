@@ -58,7 +58,8 @@ class _Runner:
         return self.status in ("ok", "mismatch")
 
     def fail(self, status: Status, message: str) -> None:
-        self.status, self.message = status, message
+        # A drafter's message may hold half characters, which no file takes.
+        self.status, self.message = status, message.encode(errors="backslashreplace").decode()
 
 
 class ConversationRunner:

@@ -30,7 +30,12 @@ def environment() -> dict[str, Any]:
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """Commit and whether the work tree differs from it; None outside a checkout."""
+    """Commit and whether the work tree differs from it; None outside a checkout.
+
+    A package installed below someone else's repository is not part of it: git has to know the folder.
+    """
+    if not _git(folder, "ls-files", "--", "."):
+        return None
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:
         return None

@@ -11,7 +11,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hyflash_bench.errors import SpecError
 
-__all__ = ["Spec"]
+__all__ = ["MAX_COUNT", "MAX_SEED", "Spec"]
+
+MAX_COUNT = 10**9
+"""Tokens, conversations: more than any model or suite has."""
+MAX_SEED = 2**63 - 1
+"""What a column of integers holds."""
 
 # YAML anchors can make a few lines mean gigabytes, which a message must not spell out.
 _GIVEN = Repr()

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from hyflash_bench.spec.base import MAX_COUNT, MAX_SEED
 from hyflash_bench.spec.drafter import DrafterSpec
 from hyflash_bench.spec.sampling import Sampling
 from hyflash_bench.spec.target import TargetSpec
@@ -44,20 +45,20 @@ class RunSpec(TargetSpec):
     memory_caps: tuple[Annotated[int, BeforeValidator(_size)], ...] = Field(
         (), description="Simulated caps as sizes with units; the uncapped run is always there."
     )
-    contexts: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(
+    contexts: tuple[Annotated[int, Field(ge=1, le=MAX_COUNT)], ...] | None = Field(
         None, description="Only these context lengths (tokens)."
     )
     kinds: tuple[str, ...] | None = Field(None, description="Only these kinds of work.")
     limit: int | None = Field(
-        None, ge=1, description="Conversations per task, spread over kinds and context lengths."
+        None, ge=1, le=MAX_COUNT, description="Conversations per task, spread over kinds and context lengths."
     )
-    max_new_tokens: int | None = Field(None, ge=1, description="Most tokens of a reply.")
+    max_new_tokens: int | None = Field(None, ge=1, le=MAX_COUNT, description="Most tokens of a reply.")
     temperature: float | None = Field(
         None, ge=0.0, le=10.0, description="One temperature instead of the suite's own list."
     )
-    top_k: int | None = Field(None, ge=1, description="With temperature: keep the k likeliest.")
+    top_k: int | None = Field(None, ge=1, le=MAX_COUNT, description="With temperature: keep the k likeliest.")
     top_p: float | None = Field(None, gt=0.0, le=1.0, description="With temperature: nucleus mass.")
-    seed: int = Field(0, ge=0, description="Seed of every random choice.")
+    seed: int = Field(0, ge=0, le=MAX_SEED, description="Seed of every random choice.")
     repeats: int = Field(1, ge=1, le=100, description="Timed repetitions of the live loop.")
     mode: Literal["both", "replay", "live"] = Field(
         "both", description="Score against the trace, run the real loop, or both."

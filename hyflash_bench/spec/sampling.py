@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from hyflash_bench.spec.base import Spec
+from hyflash_bench.spec.base import MAX_COUNT, Spec
 
 __all__ = ["GREEDY", "Sampling"]
 
@@ -13,7 +13,9 @@ class Sampling(Spec):
     """Temperature 0 is greedy; otherwise top-k, then top-p, then renormalise."""
 
     temperature: float = Field(0.0, ge=0.0, le=10.0, description="0 is greedy.")
-    top_k: int | None = Field(None, ge=1, description="Keep the k likeliest tokens; null keeps all.")
+    top_k: int | None = Field(
+        None, ge=1, le=MAX_COUNT, description="Keep the k likeliest tokens; null keeps all."
+    )
     top_p: float | None = Field(
         None, gt=0.0, le=1.0, description="Keep the smallest set of tokens with this mass; null keeps all."
     )

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from hyflash_bench.spec.base import Spec
+from hyflash_bench.spec.base import MAX_COUNT, Spec
 from hyflash_bench.spec.sampling import GREEDY, Sampling
 
 __all__ = ["FileSource", "NpmSource", "PypiSource", "SourceSpec", "SuiteSpec", "TaskSpec"]
@@ -70,7 +70,7 @@ class TaskSpec(Spec):
     name: str = Field(pattern=_NAME, description="Name within the suite.")
     builder: str = Field(description="Registered builder, see hyflash_bench.suites.")
     options: dict[str, Any] = Field(default_factory=dict, description="Options of the builder.")
-    max_new_tokens: int | None = Field(None, ge=1, description="Overrides the suite's.")
+    max_new_tokens: int | None = Field(None, ge=1, le=MAX_COUNT, description="Overrides the suite's.")
 
 
 class SuiteSpec(Spec):
@@ -82,7 +82,7 @@ class SuiteSpec(Spec):
     description: str
     licence: str = Field(description="Licences of the texts, named.")
     sampling: tuple[Sampling, ...] = Field((GREEDY,), min_length=1)
-    max_new_tokens: int = Field(128, ge=1)
+    max_new_tokens: int = Field(128, ge=1, le=MAX_COUNT)
     sources: dict[str, SourceSpec] = Field(
         default_factory=dict, description="Where the texts come from, by a name of one's own."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -162,3 +163,10 @@ def test_unknown_log_level_names_the_allowed_ones(monkeypatch: pytest.MonkeyPatc
     assert done.exit_code == 2
     assert "HYFLASH_BENCH_LOG_LEVEL='loud'" in done.output
     assert "debug, info, warning, error" in done.output
+
+
+def test_a_name_that_is_not_utf8_is_refused() -> None:
+    done = CliRunner().invoke(app, ["show", os.fsdecode(b"run-\xff")])
+
+    assert done.exit_code == 2
+    assert "is not UTF-8 text" in done.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hyflash_bench.cli.main import app
+from hyflash_bench.cli.run import stoppable
 from hyflash_bench.runner import events
 from hyflash_bench.runner import run as runner
 from hyflash_bench.spec.run import RunSpec
@@ -174,3 +176,10 @@ def test_dry_run_prints_yaml_that_can_be_fed_back(monkeypatch: pytest.MonkeyPatc
     spec = RunSpec.parse(load_yaml(done.stdout, "stdout"))
     assert (spec.suites, spec.memory_caps, spec.seed) == (("longctx",), (2**30,), 7)
     assert "estimated time: 10 min" in done.stderr
+
+
+def test_a_terminated_run_ends_as_an_interrupted_one() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), stoppable():
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -145,7 +145,7 @@ def test_a_class_that_is_not_there(tmp_path: Path) -> None:
         ("class Mine: ...\n", "'Mine' is not a drafter. Derive the class from"),
         ("Mine = 3\n", "is not a drafter"),
         (GOOD.replace("    def memory(self):\n        return []\n", ""), "lacks memory"),
-        (GOOD.replace('    name = "mine"\n', ""), "Mine has no name"),
+        (GOOD.replace('    name = "mine"\n', ""), "Mine has no name. Add to the class: name = 'mine'."),
         (GOOD.replace("Field(3, ", "Field("), "option 'size' has no default"),
         (GOOD.replace("(DrafterOptions)", ""), "Mine.Options is not a set of options"),
         (GOOD + "    def __init__(self): ...\n", "cannot be made: TypeError"),

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyflash_bench.errors import DataError
-from hyflash_bench.results.lines import LineFile, encode, read_line_at, read_lines
+from hyflash_bench.results.lines import LineFile, decode, encode, read_line_at, read_lines
 from hyflash_bench.spec.base import Spec
 
 
@@ -135,3 +135,13 @@ def test_encode_keeps_null_for_not_measured() -> None:
 def test_nesting_without_end_is_a_damaged_line() -> None:
     with pytest.raises(DataError, match="not valid JSON"):
         decode("[" * 100_000, "x")
+
+
+def test_a_file_taken_away_while_it_is_written_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "notes.jsonl"
+    lines = LineFile(path)
+    lines.append(Note(text="kept"))
+    path.unlink()
+    with pytest.raises(DataError, match="removed or replaced"):
+        lines.append(Note(text="lost"))
+    lines.close()

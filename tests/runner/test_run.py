@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -305,6 +306,18 @@ class Vandal(Quiet):
     printed = capfd.readouterr()
     assert "LOOK AT ME" not in printed.out
     assert "LOOK AT ME" in printed.err
+
+
+def test_a_conversation_that_cannot_be_told_is_a_row(tiny_target, small_suite, tmp_path):
+    broken = tmp_path / "broken"
+    shutil.copytree(tiny_target, broken)
+    (broken / "chat_template.jinja").write_text("{{ raise_exception('no users here') }}")
+    spec = request_for(broken, small_suite, drafters=["autoregressive"], temperature=0.0)
+    outcome = run(spec, output_path=tmp_path / "run")
+    conversations = load_run(tmp_path / "run").conversations
+    assert list(conversations["status"]) == ["error"] * 3
+    assert conversations["message"].str.contains("no users here").all()
+    assert outcome.exit_code == 1
 
 
 def test_a_second_process_is_refused(tiny_target, small_suite, tmp_path):

@@ -161,7 +161,15 @@ def test_drafter_options_that_are_no_scalars_are_refused(value):
 
 @pytest.mark.parametrize(
     ("keys", "words"),
-    [({"timeout_s": float("inf")}, "timeout_s"), ({"num_threads": 10**26}, "num_threads")],
+    [
+        ({"timeout_s": float("inf")}, "timeout_s"),
+        ({"num_threads": 10**26}, "num_threads"),
+        ({"seed": 2**63}, "seed"),
+        ({"temperature": 1.0, "top_k": 10**26}, "top_k"),
+        ({"max_new_tokens": 10**26}, "max_new_tokens"),
+        ({"limit": 10**26}, "limit"),
+        ({"contexts": [10**26]}, "contexts"),
+    ],
 )
 def test_numbers_that_the_system_cannot_take_are_refused(keys, words):
     with pytest.raises(SpecError, match=words):

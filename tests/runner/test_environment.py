@@ -1,0 +1,51 @@
+"""What is written down about the machine and the code."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hyflash_bench.runner.environment import git_state
+
+GIT = ("git", "-c", "user.name=Someone", "-c", "user.email=someone@example.org", "-c", "commit.gpgsign=false")
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A package below a repository with one commit, not yet part of it."""
+    _git(tmp_path, "init", "--quiet")
+    _git(tmp_path, "commit", "--quiet", "--allow-empty", "--message=first")
+    folder = tmp_path / "package"
+    folder.mkdir()
+    (folder / "module.py").write_text("")
+    return folder
+
+
+def test_a_package_below_a_strangers_repository_has_no_commit(package: Path) -> None:
+    assert git_state(package) is None
+
+
+def test_a_checkout_tells_its_commit_and_whether_it_was_changed(package: Path) -> None:
+    _git(package, "add", ".")
+    _git(package, "commit", "--quiet", "--message=second")
+    clean = git_state(package)
+    (package / "module.py").write_text("changed = True\n")
+    changed = git_state(package)
+
+    assert clean is not None
+    assert changed is not None
+    assert clean["commit"] == changed["commit"] == _git(package, "rev-parse", "HEAD")
+    assert (clean["dirty"], changed["dirty"]) == (False, True)
+
+
+def test_outside_any_repository_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+
+    assert git_state(tmp_path) is None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run([*GIT, *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
