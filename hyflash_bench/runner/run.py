@@ -34,6 +34,7 @@ from hyflash_bench.runner.worker import DrafterFacts, Job
 from hyflash_bench.spec.run import RunSpec
 from hyflash_bench.suites.catalog import load_suite
 from hyflash_bench.suites.suite import Suite
+from hyflash_bench.targets.source import parse as parse_target
 
 __all__ = ["Outcome", "preview", "run"]
 
@@ -57,13 +58,15 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """0 all measured, 1 some cells failed, 130 interrupted.
+        """0 all measured, 1 some cells failed or nothing was measured, 130 interrupted.
 
         A drafter that cannot run a cell and a cap that is too small are results, not failures.
         """
         if self.interrupted:
             return 130
-        return int(any(status not in ("ok", "incompatible", "capped") for status in self.num_cells))
+        statuses = set(self.num_cells)
+        has_failed = bool(statuses - {"ok", "incompatible", "capped"})
+        return int(has_failed or statuses == {"incompatible"})
 
 
 def run(
@@ -247,6 +250,7 @@ def _without(work: Work, labels: Iterable[str]) -> Work | None:
 
 def _checked_suites(spec: RunSpec) -> list[Suite]:
     """Suites of the request, once everything is checked that needs no target."""
+    parse_target(spec.target)
     for drafter in spec.drafters:
         require_drafter(drafter)
     suites = [load_suite(name) for name in spec.suites]

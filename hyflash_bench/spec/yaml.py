@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from hyflash_bench.errors import MissingDependency, SpecError
+from hyflash_bench.errors import SpecError, UsageError
 
 __all__ = ["dump_yaml", "load_yaml", "read_yaml"]
 
@@ -92,13 +92,13 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Parse the YAML mapping in a file.
 
     Raises:
-        MissingDependency: There is no such file.
+        UsageError: There is no such file.
         SpecError: See :func:`load_yaml`.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise MissingDependency(f"No file {path}. Check the path.") from None
+        raise UsageError(f"No file {path}. Check the path.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"{path} cannot be read as UTF-8 text: {error}") from None
     return load_yaml(text, str(path))

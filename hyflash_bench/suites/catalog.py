@@ -26,7 +26,7 @@ def load_suite(name_or_path: str | Path) -> Suite:
 
     Raises:
         UnknownName: There is no suite of that name.
-        MissingDependency: There is no such file.
+        UsageError: There is no such file.
         SpecError: The file does not fit its schema.
     """
     path = _path(name_or_path)

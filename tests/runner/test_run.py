@@ -332,6 +332,8 @@ def test_mistakes_are_told_before_a_worker_starts(tiny_target, small_suite, tmp_
     out = tmp_path / "run"
     with pytest.raises(UnknownName, match="prompt-lookup"):
         run(request_for(tiny_target, small_suite, drafters=["promt-lookup"]), output_path=out)
+    with pytest.raises(UnknownName, match="smollm2-135m"):
+        run(request_for(Path("smolm2-135m"), small_suite), output_path=out)
     with pytest.raises(UnknownName, match="quick"):
         run(request_for(tiny_target, Path("quikc")), output_path=out)
     with pytest.raises(UsageError):
@@ -354,7 +356,8 @@ def test_a_context_that_does_not_fit_is_a_row(small_suite, tmp_path):
 
     short = save_tiny_target(tmp_path / "short", max_positions=96)
     spec = request_for(short, small_suite, drafters=["autoregressive"], temperature=0.0)
-    run(spec, output_path=tmp_path / "run")
+    outcome = run(spec, output_path=tmp_path / "run")
+    assert outcome.exit_code == 1, "nothing was measured"
     cells = load_run(tmp_path / "run").cells
     assert list(cells["status"]) == ["incompatible"]
     assert "was made for 96" in cells.loc[0, "message"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyflash_bench.errors import MissingDependency, SpecError
+from hyflash_bench.errors import SpecError, UsageError
 from hyflash_bench.spec.drafter import DrafterSpec
 from hyflash_bench.spec.plan import Cell, content_id
 from hyflash_bench.spec.run import RunSpec
@@ -114,7 +114,7 @@ def test_yaml_without_surprises(text, words):
 
 
 def test_yaml_files_that_are_not_there_or_not_text(tmp_path):
-    with pytest.raises(MissingDependency, match="No file"):
+    with pytest.raises(UsageError, match="No file"):
         read_yaml(tmp_path / "nothing.yaml")
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SpecError, match="UTF-8"):
