@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
+from types import ModuleType
 
 from hyflash_bench.errors import HyFlashError
 from hyflash_bench.runner.events import Event, TargetLoaded
@@ -31,6 +33,21 @@ def _undisturbed() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Start a process that does not run the user's script a second time.
+
+    A spawned process imports the main module again; without an ``if __name__ == "__main__":`` a
+    script that calls :func:`hyflash_bench.run` would call it there too. A worker needs nothing of it.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 class WorkerDied(HyFlashError):
@@ -70,7 +87,7 @@ class Supervisor:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=serve, args=(theirs, self._job), daemon=True)
-        with _undisturbed():
+        with _undisturbed(), _without_main():
             process.start()
         theirs.close()
         self._process, self._connection = process, ours

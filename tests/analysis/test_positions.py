@@ -41,6 +41,10 @@ def test_void_and_failed_cells_are_left_out() -> None:
     assert rates(steps((2, 1, 2), is_scored=False)) == []
 
 
+def test_steps_without_drafts_give_no_rows() -> None:
+    assert position_acceptance(steps((0, 0, 1), (0, 0, 1))).empty
+
+
 def test_no_steps_no_rows() -> None:
     table = position_acceptance(steps(), by=["drafter", "suite"])
     assert table.empty

@@ -229,7 +229,7 @@ def test_no_run_is_a_usage_error(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_figure_of_one_drafter_tells_one_value(tmp_path: Path) -> None:
+def test_plain_decoding_alone_makes_a_report_and_its_figures_tell_one_value(tmp_path: Path) -> None:
     html = render(load_run(make_run(tmp_path / "one", DRAFTERS[:1], num_per_group=2)))
 
     described = [text for text in Parsed(html).attribute("aria-label") if text.startswith("Decoding speed")]

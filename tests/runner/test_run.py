@@ -193,6 +193,23 @@ def test_a_killed_run_resumes_to_the_same_tables(moment, undisturbed, tiny_targe
     assert tables(tmp_path / "killed") == undisturbed
 
 
+def test_a_script_without_a_main_guard_runs_once(
+    tiny_target: Path, small_suite: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "plain.py"
+    options = f"target={str(tiny_target)!r}, suites=[{str(small_suite)!r}], drafters=['autoregressive']"
+    script.write_text(
+        "from hyflash_bench import run\nprint('started')\n"
+        f"print(len(run({options}, limit=1, mode='replay', output_path='out').cells), 'cells')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n") == ["started", "2 cells", ""]
+
+
 BAD_DRAFTERS = """
 import os, signal, torch
 from hyflash_bench.drafters.base import Draft, Drafter, Requires
