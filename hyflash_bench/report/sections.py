@@ -14,7 +14,7 @@ from hyflash_bench.report import figures
 from hyflash_bench.report.columns import FAILURES, HEADLINE, LOSSLESS, SPEED
 from hyflash_bench.report.groups import KEYS, groups_of
 from hyflash_bench.report.tables import Table, ladder_of, table_of
-from hyflash_bench.report.text import cell_text
+from hyflash_bench.report.text import cell_text, without_paths
 from hyflash_bench.results.status import NUMBER_STATUSES
 
 if TYPE_CHECKING:
@@ -48,12 +48,12 @@ class Numbers:
     @cached_property
     def headline(self) -> pd.DataFrame:
         """One row per drafter, suite, sampling and cap."""
-        return summary.headline(self.run)
+        return _published(summary.headline(self.run))
 
     @cached_property
     def by_context(self) -> pd.DataFrame:
         """The same by context length."""
-        return summary.by_context(self.run)
+        return _published(summary.by_context(self.run))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def _speed(numbers: Numbers) -> Section | None:
 
 
 def _positions(numbers: Numbers) -> Section | None:
-    steps = numbers.run.steps
+    steps = _published(numbers.run.steps)
     steps = steps[steps["cell_status"].isin(NUMBER_STATUSES) & steps["memory_cap_bytes"].isna()]
     blocks: list[Block] = []
     for group in groups_of(position_acceptance(steps, ("drafter", *KEYS))):
@@ -227,6 +227,11 @@ def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
     by_speed = frame.sort_values(keys, ascending=False, na_position="last", kind="stable")
     is_unfinished = (by_speed["status"] != "ok").astype("int8")
     return by_speed.iloc[is_unfinished.argsort(kind="stable")]
+
+
+def _published(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with drafters named as a page may name them: files without their folders."""
+    return frame.assign(drafter=frame["drafter"].map(without_paths))
 
 
 def _alt(what: str, where: str, frame: pd.DataFrame, metric: str) -> str:

@@ -14,7 +14,7 @@ from hyflash_bench.report.answer import answer_of
 from hyflash_bench.report.figures import Looks
 from hyflash_bench.report.sections import Numbers, Section, sections_of
 from hyflash_bench.report.tables import Table
-from hyflash_bench.report.text import heading
+from hyflash_bench.report.text import heading, without_paths
 from hyflash_bench.report.theme import styles
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def page_of(runs: Sequence[Run], title: str | None) -> Page:
     """
     if not runs:
         raise UsageError("A report needs a run, and none was given. Give at least one run folder.")
-    looks = styles(cell.drafter for run in runs for cell in run.manifest.cells)
+    looks = styles(without_paths(cell.drafter) for run in runs for cell in run.manifest.cells)
     return Page(
         title=title or _title(runs),
         subtitle=_subtitle(runs),
@@ -130,7 +130,7 @@ def _title(runs: Sequence[Run]) -> str:
 
 
 def _references(run: Run) -> set[str]:
-    return {cell.drafter for cell in run.manifest.cells if cell.is_reference}
+    return {without_paths(cell.drafter) for cell in run.manifest.cells if cell.is_reference}
 
 
 def _question(run: Run) -> str:

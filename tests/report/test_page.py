@@ -235,3 +235,11 @@ def test_plain_decoding_alone_makes_a_report_and_its_figures_tell_one_value(tmp_
     described = [text for text in Parsed(html).attribute("aria-label") if text.startswith("Decoding speed")]
     assert described
     assert all(" from " not in text for text in described)
+
+
+def test_a_drafter_given_as_a_file_is_named_without_its_folders(tmp_path: Path) -> None:
+    """In tables, sentences, captions and figures alike."""
+    own = FakeDrafter("/home/somebody/secret/own.py:Mine", 8, keep=0.9, draft_s=0.001)
+    html = render(load_run(make_run(tmp_path / "own", [DRAFTERS[0], own], num_per_group=5)))
+    assert "own.py:Mine" in html
+    assert "somebody" not in html
