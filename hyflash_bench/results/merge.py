@@ -13,6 +13,7 @@ __all__ = ["VOLATILE", "differences", "merge_manifests"]
 VOLATILE = frozenset(
     {
         "available_memory_bytes",
+        "busy_share",
         "command",
         "cpu_frequency_hz",
         "cwd",

@@ -11,7 +11,10 @@ from typing import Any
 
 import psutil
 
-__all__ = ["environment", "git_state"]
+__all__ = ["BUSY_SHARE", "busy_share", "environment", "git_state"]
+
+BUSY_SHARE = 0.25
+"""Above this share of all cores in use by others, speeds are not to be believed."""
 
 _PACKAGES = ("hyflash-bench", "torch", "transformers", "tokenizers", "safetensors", "numpy", "pandas")
 
@@ -27,6 +30,11 @@ def environment() -> dict[str, Any]:
         "memory_bytes": psutil.virtual_memory().total,
         "gpus": _gpus(),
     }
+
+
+def busy_share(seconds: float = 0.3) -> float:
+    """Share of all cores that is in use now, 0..1; asked before a run adds its own work."""
+    return psutil.cpu_percent(interval=seconds) / 100
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from hyflash_bench.results.layout import RESULTS_FOLDER
 from hyflash_bench.results.reader import load_run
 from hyflash_bench.results.records import ConversationRecord, Manifest, Status
 from hyflash_bench.results.writer import RunWriter
-from hyflash_bench.runner.environment import environment, git_state
+from hyflash_bench.runner.environment import BUSY_SHARE, busy_share, environment, git_state
 from hyflash_bench.runner.events import (
     ConversationFinished,
     Event,
@@ -91,6 +91,7 @@ def run(
     """
     tell = listener or _ignore
     suites = _checked_suites(spec)
+    busy = _told_when_busy(spec, tell)
     folder = output_path or RESULTS_FOLDER / _run_name(spec)
     with RunWriter(folder, fresh=fresh) as writer:
         supervisor = Supervisor(_job(spec, suites), spec.timeout_s, tell)
@@ -102,7 +103,7 @@ def run(
             plan = make_plan(spec, suites, ready.info, drafters)
             _require_work(plan)
             _tell_left_out(plan, suites, tell)
-            manifest = writer.write_manifest(_manifest(spec, plan, suites, folder, command))
+            manifest = writer.write_manifest(_manifest(spec, plan, suites, folder, command, busy))
             left = plan.remaining(writer.finished(), writer.traces())
             _fetch_texts(left, suites, tell)
             tell(Planned(len(plan.works), len(plan.works) - len(left)))
@@ -306,8 +307,21 @@ def _run_name(spec: RunSpec) -> str:
     return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
 
 
+def _told_when_busy(spec: RunSpec, tell: Listener) -> float:
+    """How busy the machine is before the run adds its own work; told when it spoils speeds."""
+    busy = busy_share()
+    if busy > BUSY_SHARE and spec.mode != "replay":
+        tell(
+            Log(
+                f"Other programs use {busy:.0%} of this machine: speeds will come out too low. "
+                "Stop them for figures that can be compared."
+            )
+        )
+    return busy
+
+
 def _manifest(
-    spec: RunSpec, plan: Plan, suites: Sequence[Suite], folder: Path, command: Sequence[str]
+    spec: RunSpec, plan: Plan, suites: Sequence[Suite], folder: Path, command: Sequence[str], busy: float
 ) -> Manifest:
     return Manifest(
         run_id=folder.resolve().name,
@@ -325,7 +339,7 @@ def _manifest(
             }
             for suite in suites
         ],
-        environment=environment(),
+        environment={**environment(), "busy_share": round(busy, 2)},
         git=git_state(Path(hyflash_bench.__file__).parent),
         cells=list(plan.cells),
     )

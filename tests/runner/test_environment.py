@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hyflash_bench.runner.environment import git_state
+from hyflash_bench.results.merge import differences
+from hyflash_bench.runner.environment import busy_share, git_state
+from hyflash_bench.runner.events import Event
+from hyflash_bench.runner.run import _told_when_busy
+from hyflash_bench.spec.run import RunSpec
 
 GIT = ("git", "-c", "user.name=Someone", "-c", "user.email=someone@example.org", "-c", "commit.gpgsign=false")
 
@@ -49,3 +53,24 @@ def test_outside_any_repository_there_is_no_commit(tmp_path: Path, monkeypatch: 
 def _git(folder: Path, *arguments: str) -> str:
     done = subprocess.run([*GIT, *arguments], cwd=folder, capture_output=True, text=True, check=True)
     return done.stdout.strip()
+
+
+def test_a_busy_machine_is_told_and_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Speeds measured beside other work are too low; replay alone is not timed."""
+    monkeypatch.setattr("hyflash_bench.runner.run.busy_share", lambda: 0.8)
+    told: list[Event] = []
+    assert _told_when_busy(RunSpec.parse({}), told.append) == 0.8
+    assert "80%" in str(told[0])
+    _told_when_busy(RunSpec.parse({"mode": "replay"}), told.append)
+    assert len(told) == 1
+    monkeypatch.setattr("hyflash_bench.runner.run.busy_share", lambda: 0.1)
+    _told_when_busy(RunSpec.parse({}), told.append)
+    assert len(told) == 1
+
+
+def test_how_busy_a_machine_was_does_not_keep_a_run_from_going_on() -> None:
+    assert not differences("environment", {"busy_share": 0.1, "cpu": "x"}, {"busy_share": 0.9, "cpu": "x"})
+
+
+def test_the_share_in_use_is_a_share() -> None:
+    assert 0.0 <= busy_share(0.05) <= 1.0
