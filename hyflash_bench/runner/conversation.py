@@ -39,6 +39,7 @@ from hyflash_bench.targets.target import Target
 __all__ = ["ConversationRunner"]
 
 Listener = Callable[[Event], None]
+Mode = Literal["replay", "live"]
 
 
 @dataclass(slots=True)
@@ -47,7 +48,8 @@ class _Runner:
 
     label: str
     drafter: Drafter
-    turns: dict[tuple[int, Literal["replay", "live"]], list[TurnRecord]] = field(default_factory=dict)
+    turns: dict[tuple[int, Mode], list[TurnRecord]] = field(default_factory=dict)
+    skipped: dict[Mode, str] = field(default_factory=dict)  # with the drafter's reason
     status: Status = "ok"
     message: str | None = None
     stands_before: int | None = None  # the turn that its state is ready for
@@ -179,7 +181,7 @@ class ConversationRunner:
 
     def _replay_all(self, work: Work, trace: Trace, runners: Sequence[_Runner], cache: KVCache) -> None:
         for runner in runners:
-            if not runner.is_running or self._skip_reason(runner, work, "replay"):
+            if not runner.is_running or "replay" in runner.skipped:
                 continue
             self._tell(PhaseStarted(work.item_id, "replay", runner.label))
             with _guarded(runner):
@@ -212,7 +214,7 @@ class ConversationRunner:
             saved = cache.save(turn.start, min(reach, cache.capacity))
             for repeat in repeats:
                 for runner in _rotated(runners, by=index + repeat):
-                    if not runner.is_running or self._skip_reason(runner, work, "live"):
+                    if not runner.is_running or "live" in runner.skipped:
                         continue
                     self._tell(PhaseStarted(work.item_id, "live", runner.label))
                     cache.length = turn.start
@@ -254,7 +256,7 @@ class ConversationRunner:
         self,
         work: Work,
         runner: _Runner,
-        mode: Literal["replay", "live"],
+        mode: Mode,
         index: int,
         turn: TracedTurn,
         trace: Trace,
@@ -285,23 +287,16 @@ class ConversationRunner:
     # -- records -------------------------------------------------------------------------------
 
     def _skip(self, runner: _Runner, work: Work, conversation: Conversation) -> None:
-        modes: tuple[Literal["replay", "live"], ...]
-        modes = ("replay", "live") if work.mode == "both" else (work.mode,)
-        reasons = [self._skip_reason(runner, work, mode, conversation) for mode in modes]
-        if runner.is_running and all(reasons):
-            runner.fail("incompatible", str(reasons[0]))
-
-    def _skip_reason(
-        self,
-        runner: _Runner,
-        work: Work,
-        mode: Literal["replay", "live"],
-        conversation: Conversation | None = None,
-    ) -> str | None:
-        context = None if conversation is None else conversation.item.context_length
+        """Ask once, for each mode, whether the drafter can run this conversation."""
+        modes: tuple[Mode, ...] = ("replay", "live") if work.mode == "both" else (work.mode,)
+        context = conversation.item.context_length
         with _guarded(runner):
-            return runner.drafter.skip(CellFacts(work.sampling.is_greedy, context, None, mode))
-        return "skip() failed"  # the runner holds how
+            for mode in modes:
+                reason = runner.drafter.skip(CellFacts(work.sampling.is_greedy, context, None, mode))
+                if reason:
+                    runner.skipped[mode] = reason
+        if runner.is_running and len(runner.skipped) == len(modes):
+            runner.fail("incompatible", runner.skipped[modes[0]])
 
     def _records(self, work: Work, runners: Sequence[_Runner]) -> Iterator[ConversationRecord]:
         by_label = {runner.label: runner for runner in runners}

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from hyflash_bench.drafters.base import Draft, Drafter
 from hyflash_bench.registry import build_drafter
 from hyflash_bench.runner.conversation import ConversationRunner
 from hyflash_bench.runner.work import Work, WorkCell, WorkResult
 from hyflash_bench.spec.drafter import DrafterSpec
 from hyflash_bench.spec.sampling import GREEDY, Sampling
+from hyflash_bench.spec.target import TargetSpec
 from hyflash_bench.suites.chat import ChatTokenizer
 from hyflash_bench.suites.conversation import Conversation, Item, UserTurn
+from hyflash_bench.targets.load import load_target
 from hyflash_bench.targets.target import Target
 
 USER_TURNS = (
@@ -114,3 +117,45 @@ def test_plain_decoding_equals_transformers_generate(smollm2, greedy):
         prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=24, do_sample=False
     )
     assert output[0, prompt.shape[1] :].tolist() == first.tokens
+
+
+class OnlyLive(Drafter):
+    """Skips replay, but only at the context length that the suite fixed."""
+
+    name = "only-live"
+
+    def reset(self):
+        pass
+
+    def observe(self, tokens, features):
+        pass
+
+    def memory(self):
+        return []
+
+    def draft(self, last_token, budget, sampler, along=None):
+        return Draft.chain([1])
+
+    def skip(self, facts):
+        return "live only" if facts.mode == "replay" and facts.context_length == 64 else None
+
+
+def test_a_drafter_that_skips_one_mode_is_measured_in_the_other(tiny_target):
+    target = load_target(TargetSpec(target=str(tiny_target)))
+    item = Item("talk/one", "talk", "talk", "chat", "chat", 64, 1)
+    spec = DrafterSpec(name="only-live")
+    work = Work(
+        trace_id="trace",
+        suite="talk",
+        item_id=item.item_id,
+        sampling=GREEDY,
+        seed=0,
+        max_new_tokens=6,
+        draft_budget=4,
+        mode="both",
+        cells=(WorkCell(cell_id="cell", drafter=spec, memory_cap_bytes=None, repeat=0),),
+    )
+    runner = ConversationRunner(target, {spec.label: OnlyLive()}, lambda event: None)
+    result = runner.run(work, Conversation(item, (UserTurn("Hello."),), None, "hash"))
+    assert [record.status for record in result.conversations] == ["ok"]
+    assert [turn.mode for turn in result.conversations[0].turns] == ["live"]
