@@ -52,7 +52,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	  echo "error: $(PYTHON) is `$(PYTHON) -V 2>&1`; 3.11 or newer is needed: make PYTHON=python3.11" >&2; exit 1; }
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "error: no virtual environment could be made. On Debian: apt-get install python3-venv" >&2; exit 1; }
-	@echo "Installing into $(VENV): 1.5 GB with a CPU build of torch, a few minutes the first time ..."
+	@echo "Installing into $(VENV): 2 GB with a CPU build of torch, a few minutes the first time ..."
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet \
 	    --constraint constraints.txt --editable '.[dev]' || { \
 	  echo "error: pip could not install. Check the network and the free disk space (df -h .)," >&2; \

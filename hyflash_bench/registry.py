@@ -66,6 +66,30 @@ _BUILT_IN = {
         "hyflash_bench.drafters.small_model:SmallModel",
         "A smaller language model with the target's vocabulary.",
     ),
+    "hyflash": _Entry(
+        "hyflash_bench.drafters.hyflash:HyFlash",
+        "Trained block drafter: a window of attention, and a memory of fixed size for all before it.",
+    ),
+    "full-context": _Entry(
+        "hyflash_bench.drafters.full_context:FullContext",
+        "Trained block drafter that attends to the whole context, as DFlash does.",
+    ),
+    "window": _Entry(
+        "hyflash_bench.drafters.window:Window",
+        "Trained block drafter that attends to a window only: hyflash without its memory.",
+    ),
+    "memory-only": _Entry(
+        "hyflash_bench.drafters.memory_only:MemoryOnly",
+        "Trained block drafter that reads its memory only: hyflash without its window.",
+    ),
+    "eagle": _Entry(
+        "hyflash_bench.drafters.eagle:Eagle",
+        "One trained layer that runs ahead token by token, with keys and values of the whole context.",
+    ),
+    "medusa": _Entry(
+        "hyflash_bench.drafters.medusa:Medusa",
+        "Trained heads on the target's last hidden state, one for each proposed token.",
+    ),
     "scripted": _Entry(
         "hyflash_bench.drafters.scripted:Scripted",
         "Proposes a script, right or wrong on purpose: for tests and plugin authors.",

@@ -104,7 +104,9 @@ class Groups:
         sums = self._sums(metric).get(row)
         if refused := self._refused(row, metric):
             return refused
-        return _not_measured() if sums is None else ratio_interval(sums["above"], sums["below"])
+        if sums is None:
+            return _not_measured()
+        return ratio_interval(sums["above"], sums["below"], self._documents_of(sums))
 
     def paired(self, metric: Metric, row: int, other: Groups, other_row: int) -> Interval:
         """A metric of one row over that of another, on the conversations that both have.
@@ -125,7 +127,11 @@ class Groups:
         if both.empty:
             return _not_measured("no conversation in common")
         return paired_ratio_interval(
-            both["above"], both["below"], both["above_reference"], both["below_reference"]
+            both["above"],
+            both["below"],
+            both["above_reference"],
+            both["below_reference"],
+            self._documents_of(both),
         )
 
     def _refused(self, row: int, metric: Metric, who: str = "") -> Interval | None:
@@ -138,6 +144,22 @@ class Groups:
             sums = metric.per_conversation(self.turns, [ROW])
             self._known[metric.name] = {int(part[ROW].iloc[0]): part for _, part in sums.groupby(ROW)}
         return self._known[metric.name]
+
+    def _documents_of(self, sums: pd.DataFrame) -> list[str]:
+        """The document of each conversation."""
+        pairs = zip(*(sums[name] for name in CONVERSATION), strict=True)
+        return [self._documents[pair] for pair in pairs]
+
+    @cached_property
+    def _documents(self) -> dict[tuple[str, str], str]:
+        """By suite and item: the item's name without its context length, which the rungs share."""
+        items = self.run.turns[[*CONVERSATION, "context_rung"]].drop_duplicates()
+        return {
+            (suite, item): f"{suite} {item if missing else item.removesuffix(f'/{rung}')}"
+            for (suite, item, rung), missing in zip(
+                items.itertuples(index=False), items["context_rung"].isna(), strict=True
+            )
+        }
 
     def _check_names(self) -> None:
         allowed = {column.name for column in TABLES["conversations"]} - {"message", "peak_bytes"}

@@ -1,7 +1,9 @@
-"""How sure a number is: bootstrap over conversations.
+"""How sure a number is: bootstrap over documents.
 
-Turns and steps of one conversation resemble each other, so conversations are resampled, and a
-number from few of them gets no interval at all rather than a narrow one.
+Turns and steps of one conversation resemble each other, and so do prompts cut from one document at
+several lengths. So documents are resampled, each with all of its conversations (a conversation of its
+own text is a document of its own), and a number from few of them gets no interval at all rather than
+a narrow one. All numbers are ratios of sums, so resampling documents is resampling their sums.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ __all__ = [
     "MIN_CONVERSATIONS",
     "Interval",
     "Verdict",
+    "paired_gain_interval",
     "paired_ratio_interval",
     "ratio_interval",
 ]
@@ -31,7 +34,7 @@ __all__ = [
 CONFIDENCE: Final = 0.95
 MIN_CONVERSATIONS: Final = 5
 NUM_RESAMPLES: Final = 4999
-MAX_RESAMPLED: Final = 1_000_000  # numbers held at once, so that many conversations stay in memory
+MAX_RESAMPLED: Final = 1_000_000  # numbers held at once, so that many documents stay in memory
 SEED: Final = 0
 
 Verdict = Literal["higher", "lower", "no clear difference"]
@@ -45,7 +48,7 @@ class Interval:
         value: NaN if there is nothing to divide.
         low: Lower end, NaN without an interval.
         high: Upper end, NaN without an interval.
-        num_conversations: Conversations it rests on.
+        num_conversations: Conversations it rests on; of one document there may be several.
         reason: Why there is no interval, or None.
     """
 
@@ -65,17 +68,23 @@ class Interval:
 
 
 def ratio_interval(
-    above: ArrayLike, below: ArrayLike, *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED
+    above: ArrayLike,
+    below: ArrayLike,
+    documents: Sequence[str] | None = None,
+    *,
+    num_resamples: int = NUM_RESAMPLES,
+    seed: int = SEED,
 ) -> Interval:
-    """Interval of sum(above) / sum(below).
+    """Interval of sum(above) / sum(below), documents resampled with all of their conversations.
 
     Args:
         above: One number a conversation.
         below: One number a conversation; those at zero say nothing and are left out.
+        documents: Which document each conversation was cut from; None for one of its own each.
         num_resamples: Bootstrap samples.
         seed: The same seed gives the same interval.
     """
-    return _bootstrap([above, below], _ratio, [1], num_resamples, seed)
+    return _bootstrap([above, below], documents, _ratio, [1], num_resamples, seed)
 
 
 def paired_ratio_interval(
@@ -83,22 +92,46 @@ def paired_ratio_interval(
     below: ArrayLike,
     reference_above: ArrayLike,
     reference_below: ArrayLike,
+    documents: Sequence[str] | None = None,
     *,
     num_resamples: int = NUM_RESAMPLES,
     seed: int = SEED,
 ) -> Interval:
     """Interval of one ratio of sums over another's, on the same conversations in the same order.
 
+    Paired: each resampled document brings the sums of both sides along.
+
     Args:
         above: One number a conversation.
         below: One number a conversation.
         reference_above: The reference's.
         reference_below: The reference's.
+        documents: Which document each conversation was cut from; None for one of its own each.
         num_resamples: Bootstrap samples.
         seed: The same seed gives the same interval.
     """
     samples = [above, below, reference_above, reference_below]
-    return _bootstrap(samples, _ratio_of_ratios, [1, 3], num_resamples, seed)
+    return _bootstrap(samples, documents, _ratio_of_ratios, [1, 3], num_resamples, seed)
+
+
+def paired_gain_interval(
+    gain: Sequence[ArrayLike],
+    than: Sequence[ArrayLike],
+    documents: Sequence[str] | None = None,
+    *,
+    num_resamples: int = NUM_RESAMPLES,
+    seed: int = SEED,
+) -> Interval:
+    """Interval of one gain over another, a gain being one ratio of sums over another's.
+
+    Args:
+        gain: The four arguments of :func:`paired_ratio_interval`.
+        than: Those of the other gain, in the same order of conversations.
+        documents: Which document each conversation was cut from; None for one of its own each.
+        num_resamples: Bootstrap samples.
+        seed: The same seed gives the same interval.
+    """
+    return _bootstrap([*gain, *than], documents, _gain_of_gains, [1, 3, 5, 7], num_resamples, seed)
 
 
 def _ratio(above: Floats, below: Floats, axis: int = -1) -> Floats:
@@ -113,29 +146,52 @@ def _ratio_of_ratios(
         return np.asarray(_ratio(above, below, axis) / _ratio(reference_above, reference_below, axis))
 
 
+def _gain_of_gains(*columns: Floats, axis: int = -1) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        a, b, c, d = (
+            _ratio(above, below, axis) for above, below in zip(columns[::2], columns[1::2], strict=True)
+        )
+        return np.asarray((a / b) / (c / d))
+
+
 def _bootstrap(
     samples: Sequence[ArrayLike],
+    documents: Sequence[str] | None,
     statistic: Callable[..., Floats],
     divisors: Sequence[int],
     num_resamples: int,
     seed: int,
 ) -> Interval:
     columns = np.array([np.asarray(sample, dtype=np.float64) for sample in samples])
-    columns = columns[:, (columns[divisors] > 0).all(axis=0)]
+    counted = (columns[divisors] > 0).all(axis=0)
+    columns = columns[:, counted]
     num_conversations = columns.shape[1]
     if num_conversations == 0:
         return Interval(math.nan, math.nan, math.nan, 0, "not measured")
     value = float(statistic(*columns))
     if not math.isfinite(value):
         return Interval(math.nan, math.nan, math.nan, num_conversations, "nothing to divide by")
-    if num_conversations < MIN_CONVERSATIONS:
-        reason = f"{num_conversations} conversations; an interval needs {MIN_CONVERSATIONS}"
+    unit = "conversations"
+    if documents is not None:
+        columns = _summed(columns, np.asarray(documents, dtype=np.str_)[counted])
+        unit = "conversations" if columns.shape[1] == num_conversations else "documents"
+    if columns.shape[1] < MIN_CONVERSATIONS:
+        reason = f"{columns.shape[1]} {unit}; an interval needs {MIN_CONVERSATIONS}"
         return Interval(value, math.nan, math.nan, num_conversations, reason)
     low, high = _ends(columns, statistic, num_resamples, seed)
     if not (math.isfinite(low) and math.isfinite(high)):
-        reason = "too few conversations with something to divide by"
+        reason = f"too few {unit} with something to divide by"
         return Interval(value, math.nan, math.nan, num_conversations, reason)
     return Interval(value, low, high, num_conversations)
+
+
+def _summed(columns: Floats, documents: NDArray[np.str_]) -> Floats:
+    """Sums of each document's conversations, documents in the order in which they first come."""
+    _, first, place = np.unique(documents, return_index=True, return_inverse=True)
+    sums = np.zeros((len(columns), len(first)))
+    for row, column in zip(sums, columns, strict=True):
+        np.add.at(row, place, column)
+    return sums[:, np.argsort(first)]
 
 
 def _ends(

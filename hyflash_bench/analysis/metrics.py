@@ -1,7 +1,7 @@
 """Every metric once: name, unit, definition, and how it follows from the turns.
 
-Almost all are ratios of sums. Each is first summed per conversation, which is the unit that
-intervals resample; :meth:`Metric.over` then pools the conversations.
+Almost all are ratios of sums. Each is first summed per conversation; :meth:`Metric.over` then pools
+the conversations, and intervals resample them document by document.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Metric:
 
     @property
     def has_interval(self) -> bool:
-        """Whether resampling conversations makes sense for it."""
+        """Whether resampling documents makes sense for it."""
         return self.pooling in ("ratio", "mean")
 
     @property

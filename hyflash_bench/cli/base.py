@@ -6,6 +6,7 @@ test holds them to it.
 
 from __future__ import annotations
 
+import errno
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -95,13 +96,24 @@ class LazyGroup(click.Group):
             ctx.exit(EXIT_INTERRUPTED)
         except BrokenPipeError:
             raise  # click ends quietly when the reader of a pipe is gone
-        except (HyFlashError, OSError) as error:
+        except (HyFlashError, OSError) as raised:
+            error = _in_our_words(raised)
             if ctx.meta.get(_DEBUG):
                 click.echo(traceback.format_exc(), err=True)
             kind = _UsageFailure if isinstance(error, UsageError) else click.ClickException
             from hyflash_bench.report.text import printable
 
             raise kind(printable(str(error))) from None
+
+
+def _in_our_words(error: HyFlashError | OSError) -> HyFlashError | OSError:
+    if not (isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG):
+        return error
+    name = str(error.filename or "")
+    return UsageError(
+        f"A name is longer than this system allows: {name[:40]!r}... ({len(name)} characters). "
+        "Give a shorter one."
+    )
 
 
 def command(name: str, *, examples: Sequence[str]) -> Callable[[Callable[..., Any]], click.Command]:

@@ -63,7 +63,7 @@ def keeps_contract(spec: DrafterSpec, target_spec: TargetSpec) -> Iterator[Check
 
 
 def judge(run: Run, drafter: str) -> list[Check]:
-    """Whether a drafter kept the contract.
+    """Whether a drafter kept the contract; what nothing was measured for is "not run", with the cause.
 
     Args:
         run: Its greedy run, replayed and live.
@@ -72,8 +72,12 @@ def judge(run: Run, drafter: str) -> list[Check]:
     conversations = run.conversations[run.conversations["drafter"] == drafter]
     turns = run.turns[run.turns["drafter"] == drafter]
     steps = run.steps[run.steps["drafter"] == drafter]
+    ran = _ran(conversations)
+    if turns.empty:
+        why = f"not run: {ran.detail}"
+        return [ran, *(Check(name, False, why) for name in ("proposes", "lossless", "replay equals live"))]
     return [
-        _ran(conversations),
+        ran,
         _proposed(turns, drafter),
         _lossless(turns),
         _replayed_as_live(steps[~steps["item_id"].isin(_tied(turns))]),

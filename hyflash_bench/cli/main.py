@@ -12,7 +12,20 @@ from hyflash_bench.errors import UsageError
 
 __all__ = ["COMMANDS", "app"]
 
-COMMANDS = ("doctor", "fetch", "run", "show", "report", "export", "ls", "validate", "check")
+COMMANDS = (
+    "doctor",
+    "fetch",
+    "run",
+    "corpus",
+    "train",
+    "show",
+    "report",
+    "claims",
+    "export",
+    "ls",
+    "validate",
+    "check",
+)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_LEVEL_VARIABLE = "HYFLASH_BENCH_LOG_LEVEL"
 

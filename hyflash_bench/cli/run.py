@@ -16,7 +16,7 @@ from hyflash_bench.cli.base import option, typed
 if TYPE_CHECKING:
     from hyflash_bench.spec.run import RunSpec
 
-__all__ = ["command", "stoppable"]
+__all__ = ["command", "show_plan", "stoppable"]
 
 
 @declare(
@@ -140,7 +140,8 @@ __all__ = ["command", "stoppable"]
     "--trust-remote-code/--no-trust-remote-code",
     default=None,
     shown="no",
-    help="Run code that ships with the model; demands a pinned revision.",
+    help="Run code that ships with the model. A hub id needs a pinned commit; a local folder runs as it "
+    "is, and the hash of its code is recorded.",
 )
 @option(
     "--extrapolate/--no-extrapolate",
@@ -182,7 +183,7 @@ def command(
     """
     spec = _request(config, flags)
     if dry_run:
-        _show_plan(spec, output_path)
+        show_plan(spec, output_path)
     else:
         ctx.exit(_measure(spec, output_path, fresh, typed(ctx)))
 
@@ -226,7 +227,7 @@ def _request(config: Path | None, flags: Mapping[str, Any]) -> RunSpec:
     return RunSpec.parse({**written, **given}, where=str(config) if config else "run")
 
 
-def _show_plan(spec: RunSpec, output_path: Path | None) -> None:
+def show_plan(spec: RunSpec, output_path: Path | None) -> None:
     """The plan on stderr, the YAML that repeats it on stdout."""
     from hyflash_bench import console
     from hyflash_bench.report.text import cell_text, duration_text, heading

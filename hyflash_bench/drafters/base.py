@@ -216,7 +216,6 @@ class CellFacts:
 
     is_greedy: bool
     context_length: int | None
-    memory_cap_bytes: int | None
     mode: Literal["replay", "live"]
 
 
@@ -265,7 +264,8 @@ class Drafter(ABC):
 
         Args:
             tokens: ``[T]`` int64 on the CPU, consecutive, following all that was observed before.
-            features: At least what :attr:`requires` names, T rows each.
+            features: At least what :attr:`requires` names, T rows each. All drafters share them, so
+                clone what is to be changed.
         """
 
     @abstractmethod

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
 
+from hyflash_bench.report.text import visible
 from hyflash_bench.report.theme import TEMPLATE, Style, styles
 from hyflash_bench.spec.units import format_bytes
 
@@ -162,9 +163,9 @@ def _powers_of_two(sizes: pd.Series[Any]) -> dict[str, Any]:
 
 def _plain(label: str) -> str:
     """A label that plotly cannot take for markup."""
-    return html.escape(label, quote=False)
+    return html.escape(visible(label), quote=False)
 
 
 def _key(drafter: str) -> str:
     """Ties a drafter's line and band together."""
-    return f"drafter {drafter}"
+    return f"drafter {visible(drafter)}"

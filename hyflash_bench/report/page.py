@@ -11,8 +11,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from hyflash_bench.atomic import write_text
+from hyflash_bench.report.text import visible
 from hyflash_bench.report.view import Page, page_of
-from hyflash_bench.results.atomic import write_text
 
 if TYPE_CHECKING:
     from hyflash_bench.results.reader import Run
@@ -44,7 +45,7 @@ def render(runs: Run | Sequence[Run], title: str | None = None) -> str:
     """The report as text; see :func:`write_report`."""
     page = page_of(list(runs) if isinstance(runs, Sequence) else [runs], title)
     folder = PackageLoader("hyflash_bench.report")
-    templates = Environment(loader=folder, autoescape=True, undefined=StrictUndefined)
+    templates = Environment(loader=folder, autoescape=True, undefined=StrictUndefined, finalize=_shown)
     figures = _figures_json(page)
     return templates.get_template("report.html.j2").render(
         page=page,
@@ -52,6 +53,11 @@ def render(runs: Run | Sequence[Run], title: str | None = None) -> str:
         plotly_js=Markup(get_plotlyjs()) if figures else "",  # noqa: S704 - the library itself
         figures_json=Markup(figures),  # noqa: S704 - escaped below
     )
+
+
+def _shown(value: object) -> object:
+    """What the template puts in: text of others with its control characters made visible."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _figures_json(page: Page) -> str:

@@ -11,6 +11,7 @@ from hyflash_bench.analysis import summary
 from hyflash_bench.analysis.metrics import METRICS
 from hyflash_bench.analysis.positions import position_acceptance
 from hyflash_bench.report import figures
+from hyflash_bench.report.claims import CLAIMS_NOTE, claims_of, claims_table, tally
 from hyflash_bench.report.columns import FAILURES, HEADLINE, LOSSLESS, SPEED
 from hyflash_bench.report.groups import KEYS, groups_of
 from hyflash_bench.report.tables import Table, ladder_of, table_of
@@ -25,7 +26,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Figure", "Numbers", "Section", "sections_of"]
 
-INTERVALS = "Small print below a number is its 95 % interval, bootstrapped over conversations."
+INTERVALS = (
+    "Small print below a number is its 95 % interval, bootstrapped over documents: prompts cut from one "
+    "document at several lengths are drawn together, and a conversation of its own text counts as one. "
+    "Ratios between drafters are paired: a document brings the numbers of both along."
+)
 
 BYTES = {
     "drafter_bytes": "All bytes of the drafter",
@@ -160,6 +165,14 @@ def _positions(numbers: Numbers) -> Section | None:
     return _section("positions", "Acceptance slot by slot", texts, blocks)
 
 
+def _claims(numbers: Numbers) -> Section | None:
+    frame = claims_of(numbers.run)
+    if frame is None:
+        return None
+    caption = f"Claims and controls: {tally(frame)}"
+    return Section("claims", "Claims", [CLAIMS_NOTE], [claims_table(frame, caption)])
+
+
 def _lossless(numbers: Numbers) -> Section | None:
     frame = summary.summary(numbers.run, ("drafter", "sampling"))
     judged = frame[frame["num_identical"].notna()]
@@ -203,6 +216,7 @@ _SECTIONS: tuple[Callable[[Numbers], Section | None], ...] = (
     _bytes,
     _speed,
     _positions,
+    _claims,
     _lossless,
     _degenerate,
     _failures,

@@ -10,7 +10,7 @@ from typing import Any
 
 from hyflash_bench.spec.units import format_bytes
 
-__all__ = ["NOT_MEASURED", "cell_text", "duration_text", "heading", "printable", "without_paths"]
+__all__ = ["NOT_MEASURED", "cell_text", "duration_text", "heading", "printable", "visible", "without_paths"]
 
 NOT_MEASURED = "\u2013"
 
@@ -58,9 +58,25 @@ def printable(text: str) -> str:
     return _COMMANDS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
+def visible(text: str) -> str:
+    """The text with a sign for each control character and bidi mark: a page must not hide what it holds.
+
+    ``ESC`` becomes ``\u241b``; what has no sign of its own is spelt out.
+    """
+    return _COMMANDS.sub(lambda found: _sign(found[0]), text)
+
+
 def without_paths(text: str) -> str:
     """The text with the folders of absolute paths left out: they name people and machines."""
     return _ABSOLUTE_PATH.sub(".../", text)
+
+
+def _sign(command: str) -> str:
+    """Unicode's control pictures stand in the order of the control characters."""
+    code = ord(command)
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "\u2421" if code == 0x7F else command.encode("unicode_escape").decode()
 
 
 def _is_missing(value: Any) -> bool:

@@ -16,6 +16,7 @@ from hyflash_bench.report.sections import Numbers, Section, sections_of
 from hyflash_bench.report.tables import Table
 from hyflash_bench.report.text import heading, without_paths
 from hyflash_bench.report.theme import styles
+from hyflash_bench.runner.environment import BUSY_SHARE
 
 if TYPE_CHECKING:
     from hyflash_bench.results.reader import Run
@@ -117,6 +118,12 @@ def _notices(run: Run) -> list[str]:
         notices.append("This run is not finished: some conversations are still missing.")
     if any(cell.cap_kind == "simulated" for cell in run.manifest.cells):
         notices.append("Memory caps are simulated: bytes were counted against them, not withheld.")
+    busy = run.manifest.environment.get("busy_share")
+    if isinstance(busy, float) and busy > BUSY_SHARE and bool((run.turns["mode"] == "live").any()):
+        notices.append(
+            f"Other programs used {busy:.0%} of the machine when this run started: its speeds are too "
+            "low, and differences between them are in doubt."
+        )
     if not run.traces.empty and bool(run.traces["extrapolated"].any()):
         notices.append("Some contexts are longer than the target was made for; it was extrapolated.")
     return notices

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hyflash_bench.atomic import replacing
 from hyflash_bench.errors import UnknownName
-from hyflash_bench.results.atomic import replacing
 from hyflash_bench.results.schema import TABLES
 
 if TYPE_CHECKING:

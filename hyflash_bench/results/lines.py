@@ -11,8 +11,8 @@ from io import RawIOBase
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from hyflash_bench.atomic import write_error
 from hyflash_bench.errors import DataError
-from hyflash_bench.results.atomic import write_error
 from hyflash_bench.spec.base import Spec
 
 __all__ = ["Line", "LineFile", "decode", "encode", "read_line_at", "read_lines"]

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from hyflash_bench.results.atomic import replacing, write_text
+from hyflash_bench.atomic import replacing, write_text
 from hyflash_bench.results.frames import RunRecords, build_table
 from hyflash_bench.results.layout import Layout
 from hyflash_bench.results.load import read_conversations, read_manifest, read_traces

@@ -10,8 +10,8 @@ from typing import Self
 
 from filelock import FileLock, Timeout
 
+from hyflash_bench.atomic import write_error, write_text
 from hyflash_bench.errors import RunLocked, UsageError
-from hyflash_bench.results.atomic import write_error, write_text
 from hyflash_bench.results.layout import Layout
 from hyflash_bench.results.lines import LineFile, encode, read_line_at, read_lines
 from hyflash_bench.results.load import parse_record, read_manifest, stored_version

@@ -18,7 +18,7 @@ from hyflash_bench.engine.lossless import judge
 from hyflash_bench.engine.replay import replay_turn
 from hyflash_bench.engine.steps import TurnResult
 from hyflash_bench.engine.trace import Known, Trace, TracedTurn, trace_conversation
-from hyflash_bench.errors import ContextTooLong, DrafterError, HyFlashError
+from hyflash_bench.errors import ContextTooLong, DrafterError, HyFlashError, TargetError
 from hyflash_bench.memory.ledger import (
     drafter_memory,
     logits_bytes,
@@ -36,10 +36,12 @@ from hyflash_bench.suites.conversation import Conversation
 from hyflash_bench.targets.cache import KVCache
 from hyflash_bench.targets.target import Target
 
-__all__ = ["ConversationRunner"]
+__all__ = ["ConversationRunner", "is_out_of_memory"]
 
 Listener = Callable[[Event], None]
 Mode = Literal["replay", "live"]
+
+_OUT_OF_MEMORY = ("DefaultCPUAllocator", "not enough memory", "out of memory")
 
 
 @dataclass(slots=True)
@@ -82,7 +84,11 @@ class ConversationRunner:
         self._cache: KVCache | None = None
 
     def run(self, work: Work, conversation: Conversation) -> WorkResult:
-        """Trace, replay and live for every cell of the work."""
+        """Trace, replay and live for every cell of the work.
+
+        Raises:
+            TargetError: The target computes something that is no number.
+        """
         runners = [_Runner(spec.label, self._drafters[spec.label]) for spec in work.drafters]
         for runner in runners:
             self._skip(runner, work, conversation)
@@ -94,6 +100,7 @@ class ConversationRunner:
             return WorkResult(trace=None, conversations=tuple(self._records(work, runners)))
         cache = self._cache_for(capacity)
         trace = self._trace(work, conversation, cache, runners)
+        _require_finite(trace)
         record = trace_record(work, conversation, trace, self._chat, self._target.info)
         if work.mode != "live":
             self._replay_all(work, trace, runners, cache)
@@ -292,7 +299,7 @@ class ConversationRunner:
         context = conversation.item.context_length
         with _guarded(runner):
             for mode in modes:
-                reason = runner.drafter.skip(CellFacts(work.sampling.is_greedy, context, None, mode))
+                reason = runner.drafter.skip(CellFacts(work.sampling.is_greedy, context, mode))
                 if reason:
                     runner.skipped[mode] = reason
         if runner.is_running and len(runner.skipped) == len(modes):
@@ -334,12 +341,29 @@ def _guarded(runner: _Runner) -> Iterator[None]:
     """A drafter's failure is a row of its own cell; the others go on."""
     try:
         yield
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        runner.fail("oom", f"out of memory: {error}")
     except HyFlashError as error:
         runner.fail("error", str(error))
     except Exception as error:  # noqa: BLE001 - a drafter may be anybody's code
-        runner.fail("error", described(error))
+        if is_out_of_memory(error):
+            runner.fail("oom", f"out of memory: {error}")
+        else:
+            runner.fail("error", described(error))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out; torch's CPU allocator says so in words only."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _OUT_OF_MEMORY)
+
+
+def _require_finite(trace: Trace) -> None:
+    for index, turn in enumerate(trace.turns):
+        if not (turn.logprobs.isfinite().all() and turn.gaps.isfinite().all()):
+            raise TargetError(
+                f"turn {index}: the target's logits are NaN or infinite. Use another --dtype; float16 "
+                "overflows on many models."
+            )
 
 
 def _rotated(runners: Sequence[_Runner], by: int) -> list[_Runner]:

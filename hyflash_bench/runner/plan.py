@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hyflash_bench.results.records import CellRecord, TraceRecord
+from hyflash_bench.runner.estimate import Pace, effort_of
 from hyflash_bench.runner.work import Work, WorkCell
 from hyflash_bench.runner.worker import DrafterFacts
 from hyflash_bench.spec.drafter import DrafterSpec
@@ -60,7 +61,7 @@ class Plan:
             "drafters": [drafter.label for drafter in self.spec.drafters],
             "tasks": sorted({f"{cell.suite}/{cell.task}" for cell in self.cells}),
             "samplings": sorted({cell.sampling for cell in self.cells}),
-            "estimated_s": round(sum(estimated_s(work) for work in self.works)),
+            "estimated_s": round(Pace().seconds(map(effort_of, self.works))),
             "resolved": self.spec.to_mapping(),
         }
 
@@ -93,14 +94,6 @@ def target_id(info: Mapping[str, Any]) -> str:
     """Identity of a target: weights, tokenizer, template, and how its arithmetic is done."""
     names = ("fingerprint", "dtype", "device", "attention", "extrapolate")
     return content_id({name: info.get(name) for name in names})
-
-
-def estimated_s(work: Work) -> float:
-    """A rough guess in seconds on a small CPU, to weigh pieces of work against each other."""
-    rung = work.item_id.rsplit("/", 1)[-1]
-    context = int(rung) if rung.isdigit() else 1500
-    passes = (work.mode != "replay") * len(work.drafters) + (work.known is None)
-    return context / 300 + passes * work.max_new_tokens * (0.025 + context * 3e-6)
 
 
 def _items(suite: Suite, spec: RunSpec, target: Mapping[str, Any]) -> tuple[Item, ...]:
@@ -217,6 +210,8 @@ def _work(
         max_new_tokens=max_new_tokens,
         draft_budget=spec.draft_budget,
         mode=spec.mode,
+        num_turns=item.num_turns,
+        context_length=item.context_length,
         cells=tuple(
             WorkCell(
                 cell_id=cell.cell_id,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,33 +11,28 @@ from pathlib import Path
 import hyflash_bench
 from hyflash_bench.errors import UsageError
 from hyflash_bench.registry import require_drafter
-from hyflash_bench.results.layout import RESULTS_FOLDER
+from hyflash_bench.results.layout import RESULTS_FOLDER, Layout
+from hyflash_bench.results.load import read_manifest
 from hyflash_bench.results.reader import load_run
-from hyflash_bench.results.records import ConversationRecord, Manifest, Status
+from hyflash_bench.results.records import Manifest
 from hyflash_bench.results.writer import RunWriter
 from hyflash_bench.runner.environment import BUSY_SHARE, busy_share, environment, git_state
-from hyflash_bench.runner.events import (
-    ConversationFinished,
-    Event,
-    Log,
-    PhaseStarted,
-    Planned,
-    WorkerRestarted,
-    WorkFinished,
-    WorkStarted,
-)
-from hyflash_bench.runner.plan import Plan, estimated_s, make_plan
-from hyflash_bench.runner.supervisor import Supervisor, WorkerDied, WorkerSilent, WorkRefused
+from hyflash_bench.runner.events import Event, Log, Planned
+from hyflash_bench.runner.plan import Plan, make_plan
+from hyflash_bench.runner.remembered import remembered
+from hyflash_bench.runner.supervisor import Supervisor
 from hyflash_bench.runner.work import Work
-from hyflash_bench.runner.worker import DrafterFacts, Job
+from hyflash_bench.runner.worker import DrafterFacts, Job, Ready
+from hyflash_bench.runner.workoff import Listener, work_off
+from hyflash_bench.spec.plan import content_id
 from hyflash_bench.spec.run import RunSpec
 from hyflash_bench.suites.catalog import load_suite
 from hyflash_bench.suites.suite import Suite
 from hyflash_bench.targets.source import parse as parse_target
 
-__all__ = ["Outcome", "preview", "run"]
+__all__ = ["Listener", "Outcome", "preview", "run"]
 
-Listener = Callable[[Event], None]
+LONGEST_NAME = 60
 
 
 @dataclass(slots=True)
@@ -91,23 +85,24 @@ def run(
     """
     tell = listener or _ignore
     suites = _checked_suites(spec)
-    busy = _told_when_busy(spec, tell)
-    folder = output_path or RESULTS_FOLDER / _run_name(spec)
+    folder = _usable(output_path or RESULTS_FOLDER / _run_name(spec))
     with RunWriter(folder, fresh=fresh) as writer:
         supervisor = Supervisor(_job(spec, suites), spec.timeout_s, tell)
         outcome = Outcome(folder)
         plan: Plan | None = None
         try:
-            ready = supervisor.start()
-            drafters = {facts.label: facts for facts in ready.drafters}
-            plan = make_plan(spec, suites, ready.info, drafters)
+            drafters, plan = _finished_plan(spec, suites, writer)
+            busy = None
+            if plan is None:
+                busy = _told_when_busy(spec, tell)
+                drafters, plan = _plan(spec, suites, supervisor.start())
             _require_work(plan)
             _tell_left_out(plan, suites, tell)
-            manifest = writer.write_manifest(_manifest(spec, plan, suites, folder, command, busy))
+            manifest = writer.write_manifest(_manifest(spec, plan, suites, writer.layout, command, busy))
             left = plan.remaining(writer.finished(), writer.traces())
             _fetch_texts(left, suites, tell)
             tell(Planned(len(plan.works), len(plan.works) - len(left)))
-            _work_off(left, len(plan.works), writer, supervisor, drafters, tell)
+            work_off(left, len(plan.works), writer, supervisor, drafters, tell)
             finished_at = datetime.now(UTC).isoformat(timespec="seconds")
             writer.write_manifest(manifest.model_copy(update={"finished_at": finished_at}))
         except KeyboardInterrupt:
@@ -134,87 +129,25 @@ def preview(spec: RunSpec, *, output_path: Path | None = None, listener: Listene
         ready = supervisor.start()
     finally:
         supervisor.stop()
-    plan = make_plan(spec, suites, ready.info, {facts.label: facts for facts in ready.drafters})
+    _, plan = _plan(spec, suites, ready)
     _require_work(plan)
     return plan
 
 
-def _work_off(
-    left: Sequence[Work],
-    num_work: int,
-    writer: RunWriter,
-    supervisor: Supervisor,
-    drafters: Mapping[str, DrafterFacts],
-    tell: Listener,
-) -> None:
-    done = num_work - len(left)
-    total = sum(estimated_s(work) for work in left)
-    spent_estimate, started = 0.0, time.monotonic()
-    for work in left:
-        tell(WorkStarted(work.item_id, tuple(d.label for d in work.drafters)))
-        for record in _one(work, writer, supervisor, drafters, tell):
-            writer.append_conversation(record)
-        done += 1
-        spent_estimate += estimated_s(work)
-        pace = (time.monotonic() - started) / spent_estimate
-        tell(WorkFinished(work.item_id, done, num_work, (total - spent_estimate) * pace))
+def _plan(spec: RunSpec, suites: Sequence[Suite], ready: Ready) -> tuple[Mapping[str, DrafterFacts], Plan]:
+    drafters = {facts.label: facts for facts in ready.drafters}
+    return drafters, make_plan(spec, suites, ready.info, drafters)
 
 
-def _one(
-    work: Work,
-    writer: RunWriter,
-    supervisor: Supervisor,
-    drafters: Mapping[str, DrafterFacts],
-    tell: Listener,
-) -> Iterable[ConversationRecord]:
-    """Records of one conversation; a worker that dies costs the drafter that was running."""
-    watched = _Watch(tell)
-    supervisor.listener = watched
-    unfit = {label: facts.problem for label, facts in drafters.items() if facts.problem}
-    records = [
-        record
-        for label, problem in unfit.items()
-        for record in _failures(
-            work, label, "error" if drafters[label].is_broken else "incompatible", problem
-        )
-    ]
-    left = _without(work, unfit)
-    while left is not None:
-        try:
-            result = supervisor.run(left)
-        except WorkRefused as error:
-            for drafter in left.drafters:
-                records += _failures(left, drafter.label, "error", str(error))
-                tell(ConversationFinished(work.item_id, drafter.label, "error", str(error)))
-            break
-        except (WorkerDied, WorkerSilent) as error:
-            status: Status = "timeout" if isinstance(error, WorkerSilent) else "error"
-            guilty = [watched.drafter] if watched.drafter else [d.label for d in left.drafters]
-            for label in guilty:
-                records += _failures(left, label, status, str(error))
-                tell(ConversationFinished(work.item_id, label, status, str(error)))
-            tell(WorkerRestarted(str(error)))
-            supervisor.start()
-            left = _without(left, guilty)
-            continue
-        if result.trace is not None:
-            writer.append_trace(result.trace)
-        records += result.conversations
-        break
-    return records
-
-
-class _Watch:
-    """Passes events on and remembers which drafter is running."""
-
-    def __init__(self, tell: Listener) -> None:
-        self._tell = tell
-        self.drafter: str | None = None
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, PhaseStarted):
-            self.drafter = event.drafter
-        self._tell(event)
+def _finished_plan(
+    spec: RunSpec, suites: Sequence[Suite], writer: RunWriter
+) -> tuple[Mapping[str, DrafterFacts], Plan | None]:
+    """The plan of a request that the folder holds the answers to already; it needs no worker."""
+    ready = remembered(writer.layout, spec)
+    if ready is None:
+        return {}, None
+    drafters, plan = _plan(spec, suites, ready)
+    return drafters, None if plan.remaining(writer.finished(), {}) else plan
 
 
 def _cells_by_status(folder: Path, plan: Plan | None) -> dict[str, int]:
@@ -224,29 +157,6 @@ def _cells_by_status(folder: Path, plan: Plan | None) -> dict[str, int]:
     cells = cells[cells["cell_id"].isin([cell.cell_id for cell in plan.cells])]
     is_capped = (cells["status"] == "oom") & cells["memory_cap_bytes"].notna()
     return dict(Counter(cells["status"].mask(is_capped, "capped")))
-
-
-def _failures(work: Work, label: str, status: Status, message: str) -> list[ConversationRecord]:
-    """A failure as a row of every cell that it concerns."""
-    return [
-        ConversationRecord(
-            cell_id=cell.cell_id,
-            item_id=work.item_id,
-            trace_id=None,
-            status=status,
-            message=message,
-            recorded_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        )
-        for cell in work.cells
-        if cell.drafter.label == label
-    ]
-
-
-def _without(work: Work, labels: Iterable[str]) -> Work | None:
-    """The work less some drafters, or None when nothing is left."""
-    out = set(labels)
-    cells = tuple(cell for cell in work.cells if cell.drafter.label not in out)
-    return work.model_copy(update={"cells": cells}) if cells else None
 
 
 def _checked_suites(spec: RunSpec) -> list[Suite]:
@@ -304,7 +214,8 @@ def _run_name(spec: RunSpec) -> str:
     """The default folder: the same suites on the same target are one run that grows."""
     parts = [*(Path(suite).stem for suite in spec.suites), Path(spec.target).name]
     name = "-".join(parts).lower()
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
+    name = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
+    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}-{content_id(parts)}"
 
 
 def _told_when_busy(spec: RunSpec, tell: Listener) -> float:
@@ -321,10 +232,15 @@ def _told_when_busy(spec: RunSpec, tell: Listener) -> float:
 
 
 def _manifest(
-    spec: RunSpec, plan: Plan, suites: Sequence[Suite], folder: Path, command: Sequence[str], busy: float
+    spec: RunSpec,
+    plan: Plan,
+    suites: Sequence[Suite],
+    layout: Layout,
+    command: Sequence[str],
+    busy: float | None,
 ) -> Manifest:
     return Manifest(
-        run_id=folder.resolve().name,
+        run_id=layout.folder.resolve().name,
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         package_version=hyflash_bench.__version__,
         command=list(command),
@@ -339,10 +255,34 @@ def _manifest(
             }
             for suite in suites
         ],
-        environment={**environment(), "busy_share": round(busy, 2)},
+        environment={**environment(), "busy_share": _busiest(layout, busy)},
         git=git_state(Path(hyflash_bench.__file__).parent),
         cells=list(plan.cells),
     )
+
+
+def _busiest(layout: Layout, busy: float | None) -> float | None:
+    """The largest busy share of all commands that measured something for the run."""
+    before = read_manifest(layout).environment.get("busy_share") if layout.is_run else None
+    shares = [share for share in (before, busy) if isinstance(share, float | int)]
+    return round(max(shares), 2) if shares else None
+
+
+def _usable(folder: Path) -> Path:
+    """The run folder, if the system takes its name.
+
+    Raises:
+        UsageError: It does not.
+    """
+    try:
+        folder.exists()
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(
+            f"{str(folder)[:60]!r}... ({len(str(folder))} characters) cannot be a run folder: {reason}. "
+            "Give a shorter --output-path."
+        ) from None
+    return folder
 
 
 def _ignore(event: Event) -> None:

@@ -69,12 +69,16 @@ class Supervisor:
         job: What workers are started for.
         timeout_s: Longest silence, in seconds.
         listener: Gets the worker's events.
+
+    Attributes:
+        ending: Why the last worker is gone, if it died; :meth:`start` makes a new one.
     """
 
     def __init__(self, job: Job, timeout_s: float, listener: Callable[[Event], None]) -> None:
         self._job = job
         self._timeout_s = timeout_s
         self.listener = listener
+        self.ending: str | None = None
         self._process: SpawnProcess | None = None
         self._connection: Connection | None = None
 
@@ -84,6 +88,7 @@ class Supervisor:
         Raises:
             HyFlashError: Whatever kept it from starting.
         """
+        self.ending = None
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=serve, args=(theirs, self._job), daemon=True)
@@ -112,14 +117,19 @@ class Supervisor:
         try:
             self._connection.send(work)
         except OSError:
-            raise WorkerDied(self._death(f"before {work.item_id}")) from None
-        for message in self._messages(work.item_id):
-            if isinstance(message, WorkResult):
-                return message
-            if isinstance(message, Failed):
-                raise WorkRefused(message.message)
-            if not isinstance(message, Ready | TargetLoaded):
-                self.listener(message)
+            self.ending = self._death(f"before {work.item_id}")
+            raise WorkerDied(self.ending) from None
+        try:
+            for message in self._messages(work.item_id):
+                if isinstance(message, WorkResult):
+                    return message
+                if isinstance(message, Failed):
+                    raise WorkRefused(message.message)
+                if not isinstance(message, Ready | TargetLoaded):
+                    self.listener(message)
+        except (WorkerDied, WorkerSilent) as error:
+            self.ending = str(error)
+            raise
         raise AssertionError("unreachable")
 
     def stop(self) -> None:

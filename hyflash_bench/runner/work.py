@@ -36,6 +36,8 @@ class Work(Spec):
     mode: Literal["both", "replay", "live"]
     cells: tuple[WorkCell, ...] = Field(min_length=1)
     known: TraceRecord | None = Field(None, description="The trace, if an earlier pass recorded it.")
+    num_turns: int = 1
+    context_length: int | None = Field(None, description="Of the first prompt, where the suite fixes it.")
 
     @property
     def drafters(self) -> tuple[DrafterSpec, ...]:

@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from hyflash_bench import errors
+from hyflash_bench.results.records import Status
 from hyflash_bench.runner.events import Log, TargetLoaded, described
 from hyflash_bench.runner.work import Work
 from hyflash_bench.spec.drafter import DrafterSpec
@@ -47,14 +48,15 @@ class DrafterFacts:
         options: All of them.
         is_reference: Whether it is plain decoding.
         problem: Why it cannot run on this target.
-        is_broken: The problem is the drafter's own: it failed instead of refusing.
+        status: Of its conversations, if there is a problem: ``incompatible`` if the drafter refused,
+            else what kept it from loading.
     """
 
     label: str
     options: dict[str, Any]
     is_reference: bool
     problem: str | None
-    is_broken: bool = False
+    status: Status = "incompatible"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +150,16 @@ def _serve(connection: Connection, job: Job) -> None:
 
 
 def _loaded(label: str, drafter: Drafter, context: LoadContext) -> DrafterFacts:
-    problem, is_broken = None, False
+    from hyflash_bench.runner.conversation import is_out_of_memory
+
+    problem: str | None = None
+    status: Status = "incompatible"
     try:
         drafter.load(context)
     except errors.HyFlashError as error:
         problem = str(error)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a drafter may be anybody's code
-        problem, is_broken = f"load() failed: {described(error)}", True
+        problem = f"load() failed: {described(error)}"
+        status = "oom" if is_out_of_memory(error) else "error"
     options = drafter.options.model_dump(mode="json")
-    return DrafterFacts(label, options, drafter.is_reference, problem, is_broken)
+    return DrafterFacts(label, options, drafter.is_reference, problem, status)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from hyflash_bench.spec.base import MAX_COUNT, MAX_SEED
+from hyflash_bench.spec.baselines import shipped_baselines
 from hyflash_bench.spec.drafter import DrafterSpec
 from hyflash_bench.spec.sampling import Sampling
 from hyflash_bench.spec.target import TargetSpec
@@ -16,6 +17,12 @@ from hyflash_bench.spec.units import parse_bytes
 __all__ = ["DEFAULT_DRAFTERS", "RunSpec"]
 
 DEFAULT_DRAFTERS = ("autoregressive", "prompt-lookup", "suffix")
+"""What every target can run; the baselines shipped for it come on top."""
+
+
+def _default_drafters(values: Mapping[str, Any]) -> tuple[DrafterSpec, ...]:
+    trained = [baseline.spec for baseline in shipped_baselines(values.get("target", ""))]
+    return (*(DrafterSpec(name=name) for name in DEFAULT_DRAFTERS), *trained)
 
 
 def _drafter(value: Any) -> Any:
@@ -38,7 +45,7 @@ class RunSpec(TargetSpec):
 
     suites: tuple[str, ...] = Field(("quick",), min_length=1, description="Suite names or YAML files.")
     drafters: tuple[Annotated[DrafterSpec, BeforeValidator(_drafter)], ...] = Field(
-        tuple(DrafterSpec(name=name) for name in DEFAULT_DRAFTERS),
+        default_factory=_default_drafters,
         min_length=1,
         description="name or name:key=value,key=value.",
     )

@@ -52,7 +52,7 @@ class FileSource(_Source):
     """A text of one's own."""
 
     type: Literal["file"]
-    path: str = Field(min_length=1, description="Folder or file, relative to the suite file.")
+    path: str = Field(min_length=1, description="Folder or file beside or below the suite file.")
     sha256: _Sha256 | None = Field(None, description="SHA-256, for a single file.")
 
     @property

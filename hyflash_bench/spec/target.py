@@ -27,7 +27,9 @@ class TargetSpec(Spec):
         "auto", description="Attention kernel; auto picks the fastest one for the pass."
     )
     trust_remote_code: bool = Field(
-        False, description="Run code shipped with the model; demands a pinned revision."
+        False,
+        description="Run code shipped with the model. A hub id needs a pinned commit; a local folder "
+        "runs as it is, and the hash of its code is recorded.",
     )
     extrapolate: bool = Field(
         False, description="Allow contexts past the target's own limit; results are labelled."

@@ -24,7 +24,7 @@ from hyflash_bench.spec.suite import FileSource, NpmSource, PypiSource, SourceSp
 from hyflash_bench.suites.archives import repack
 from hyflash_bench.suites.download import HashMismatchError, download_npm, download_pypi, sha256_of, verify
 
-__all__ = ["Library", "Progress"]
+__all__ = ["Library", "Progress", "within"]
 
 logger = logging.getLogger(__name__)
 
@@ -151,10 +151,10 @@ class Library:
 
     def _local(self, source: FileSource, file: str) -> Path:
         path = self._folder / source.path
-        return path if path.is_file() else path / file
+        return within(self._folder, path if path.is_file() else path / file, source.path)
 
     def _check_local(self, source: FileSource) -> None:
-        path = self._folder / source.path
+        path = within(self._folder, self._folder / source.path, source.path)
         if not path.exists():
             raise MissingDependency(f"No file {path}. Check the path in the suite's sources.")
         if source.sha256 is None:
@@ -167,6 +167,25 @@ class Library:
         near = get_close_matches(file, self._list(name), n=1)
         offer = f" Did you mean {near[0]!r}?" if near else ""
         return DataError(f"Source {name!r} ({self.source(name).label}) has no file {file!r}.{offer}")
+
+
+def within(folder: Path, path: Path, written: str) -> Path:
+    """The path, if it stays in the suite's folder: a suite of a stranger's must not read other files.
+
+    Args:
+        folder: Folder of the suite file.
+        path: What is going to be read; links are followed.
+        written: The path as the suite file has it, for the message.
+
+    Raises:
+        DataError: It leads out of the folder.
+    """
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise DataError(
+            f"{written!r} leads out of the suite's folder {folder}. A suite reads only what lies beside "
+            "its file: copy the text there."
+        )
+    return path
 
 
 def _fetched(source: PypiSource | NpmSource, progress: Progress | None = None) -> Path:

@@ -12,7 +12,7 @@ from hyflash_bench.errors import DataError, UnknownName
 from hyflash_bench.spec.plan import content_id
 from hyflash_bench.spec.suite import SuiteSpec
 from hyflash_bench.suites import selection
-from hyflash_bench.suites.builders import Builder, TaskContext, make_builder
+from hyflash_bench.suites.builders import Builder, Package, TaskContext, make_builder
 from hyflash_bench.suites.chat import ChatTokenizer
 from hyflash_bench.suites.conversation import Conversation, Item
 from hyflash_bench.suites.sources import Library, Progress
@@ -131,6 +131,16 @@ class Suite:
         wanted = list(self._items.values() if items is None else items)
         for name, builder in self._builders.items():
             builder.prepare([item for item in wanted if item.task == name], progress)
+
+    def packages(self, items: Iterable[Item] | None = None) -> list[Package]:
+        """Packages that the texts of the items come from, each once; of all items by default."""
+        wanted = list(self._items.values() if items is None else items)
+        found = {
+            package.sha256: package
+            for name, builder in self._builders.items()
+            for package in builder.packages([item for item in wanted if item.task == name])
+        }
+        return list(found.values())
 
     @cached_property
     def _builders(self) -> Mapping[str, Builder[Any]]:

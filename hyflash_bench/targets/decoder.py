@@ -7,6 +7,7 @@ through the compiled kernels where those could be built and are no slower.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -81,12 +82,13 @@ class Decoder:
             The residual stream that leaves the last layer, before the final norm, and that which
             leaves each layer in ``taps``.
         """
-        rotary = self._positions(x, view, cache.capacity)
+        rotary = self.rotary(x, view.positions, cache.capacity)
         if self._native is not None and view.num_rows <= self.native_rows:
             return self._native.run(x, cache, view, rotary, taps)
         wanted, kept = frozenset(taps), {}
         for index, layer in enumerate(self.arch.layers):
-            x = self._layer(x, layer, cache.layers[index], rotary[layer.kind], view)
+            attend = partial(self._attend, layer, cache.layers[index], rotary[layer.kind], view)
+            x = self.layer(x, layer, attend)
             if index in wanted:
                 kept[index] = x
         return x, kept
@@ -106,16 +108,17 @@ class Decoder:
         cap = self.arch.logit_softcap
         return logits if cap is None else torch.tanh(logits / cap) * cap
 
-    def _layer(
-        self,
-        x: Tensor,
-        layer: Layer,
-        cached: tuple[Tensor, Tensor],
-        rotary: tuple[Tensor, Tensor],
-        view: Visibility,
-    ) -> Tensor:
+    def layer(self, x: Tensor, layer: Layer, attend: Callable[[Tensor], Tensor]) -> Tensor:
+        """Pass ``x [T, d]`` through one layer.
+
+        Args:
+            x: The residual stream.
+            layer: One of the architecture's.
+            attend: From queries, keys and values ``[T, (heads + 2 kv_heads) * head_dim]`` to mixed
+                values ``[T, heads * head_dim]``; keeps the keys and values.
+        """
         qkv = self._linear(rms_norm(x, layer.input_norm), layer.qkv)
-        mixed = self._linear(self._attend(qkv, layer, cached, rotary, view), layer.output)
+        mixed = self._linear(attend(qkv), layer.output)
         if layer.attention_norm is not None:
             mixed = rms_norm(mixed, layer.attention_norm)
         x = x + mixed
@@ -126,46 +129,68 @@ class Decoder:
             inner = rms_norm(inner, layer.down_norm)
         return x + inner
 
-    def _attend(
-        self,
-        qkv: Tensor,
-        layer: Layer,
-        cached: tuple[Tensor, Tensor],
-        rotary: tuple[Tensor, Tensor],
-        view: Visibility,
-    ) -> Tensor:
-        arch, (keys, values) = self.arch, cached
-        heads = qkv.view(view.num_rows, -1, arch.head_dim)
+    def heads(
+        self, qkv: Tensor, layer: Layer, rotary: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each ``[T, its heads, head_dim]``; normed and rotated."""
+        arch = self.arch
+        heads = qkv.view(qkv.shape[0], -1, arch.head_dim)
         q, k, v = torch.split(heads, [arch.num_heads, arch.num_kv_heads, arch.num_kv_heads], dim=1)
         if layer.query_norm is not None:
             q = rms_norm(q, layer.query_norm)
         if layer.key_norm is not None:
             k = rms_norm(k, layer.key_norm)
-        q, k = _rotate(q, rotary), _rotate(k, rotary)
-        keys[:, view.start : view.stop] = k.transpose(0, 1)
-        values[:, view.start : view.stop] = v.transpose(0, 1)
+        return _rotate(q, rotary), _rotate(k, rotary), v
+
+    def look(self, q: Tensor, keys: Tensor, values: Tensor, layer: Layer, view: Visibility) -> Tensor:
+        """What queries ``[T, heads, head_dim]`` see in a cache ``[kv_heads, capacity, head_dim]``.
+
+        Returns:
+            ``[T, heads * head_dim]``.
+        """
         seen = slice(view.lowest(layer.window), view.stop)
-        mask = view.mask(layer.window, qkv.device)
-        scale, softcap = arch.attention_scale, arch.attention_softcap
+        mask = view.mask(layer.window, q.device)
+        scale, softcap = self.arch.attention_scale, self.arch.attention_softcap
         if softcap is not None or self._wants_grouped(view.num_rows):
             return grouped_attention(q, keys[:, seen], values[:, seen], mask, scale, softcap=softcap)
         return sdpa_attention(q, keys[:, seen], values[:, seen], mask, scale)
 
-    def _wants_grouped(self, num_rows: int) -> bool:
-        if self._attention == "auto":
-            return num_rows <= _FEW_ROWS
-        return self._attention == "grouped"
+    def rotary(self, x: Tensor, positions: Tensor, capacity: int) -> Rotary:
+        """Cosines and sines ``[T, rotary_dim]`` of some positions, for each kind of layer.
 
-    def _positions(self, x: Tensor, view: Visibility, capacity: int) -> Rotary:
+        Args:
+            x: Gives the dtype and device.
+            positions: ``[T]`` int64 on the CPU.
+            capacity: Of the cache.
+        """
         # LongRoPE has two sets of frequencies and picks by the largest position it is shown.
         # The cache's capacity stands for it, so that all keys of a cache agree.
-        shown = torch.cat([view.positions, torch.tensor([capacity - 1])]).to(x.device)[None]
+        shown = torch.cat([positions, torch.tensor([capacity - 1])]).to(x.device)[None]
         has_kinds = isinstance(getattr(self._rotary, "rope_type", None), dict)
         tables: Rotary = {}
         for kind in self._kinds if has_kinds else self._kinds[:1]:
             cosine, sine = self._rotary(x, shown, *((kind,) if has_kinds else ()))
             tables[kind] = (cosine[0, :-1].contiguous(), sine[0, :-1].contiguous())
         return tables if has_kinds else dict.fromkeys(self._kinds, tables[self._kinds[0]])
+
+    def _attend(
+        self,
+        layer: Layer,
+        cached: tuple[Tensor, Tensor],
+        rotary: tuple[Tensor, Tensor],
+        view: Visibility,
+        qkv: Tensor,
+    ) -> Tensor:
+        keys, values = cached
+        q, k, v = self.heads(qkv, layer, rotary)
+        keys[:, view.start : view.stop] = k.transpose(0, 1)
+        values[:, view.start : view.stop] = v.transpose(0, 1)
+        return self.look(q, keys, values, layer, view)
+
+    def _wants_grouped(self, num_rows: int) -> bool:
+        if self._attention == "auto":
+            return num_rows <= _FEW_ROWS
+        return self._attention == "grouped"
 
 
 def rms_norm(x: Tensor, norm: Norm) -> Tensor:

@@ -33,7 +33,8 @@ class TargetInfo:
         model: As asked for.
         name: Short, fit for tables and file names.
         source: Where it came from.
-        revision: Commit of the hub, hash of the file a preset or GGUF came from, or None.
+        revision: Commit of the hub; hash of the file a preset or GGUF came from; of a folder whose
+            own code was run, hash of that code; or None.
         dtype: Of weights and KV cache, as in ``float32``.
         device: As in ``cpu`` or ``cuda:0``.
         attention: Kernel in use for passes of a few rows.
@@ -52,6 +53,8 @@ class TargetInfo:
         trust_remote_code: Code shipped with the model was run.
         extrapolate: Contexts beyond ``max_positions`` were allowed.
         licence: SPDX name where known.
+        settings: SHA-256 over the files beside the weights: configuration, tokenizer, code; None for
+            the hub, whose commit says it.
     """
 
     model: str
@@ -76,6 +79,7 @@ class TargetInfo:
     trust_remote_code: bool
     extrapolate: bool
     licence: str | None
+    settings: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain JSON values."""

@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import snapshot_download
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from hyflash_bench.errors import HyFlashError, TargetError, UsageError
+from hyflash_bench.errors import UsageError
 from hyflash_bench.spec.target import TargetSpec
 from hyflash_bench.targets import architecture
 from hyflash_bench.targets.architecture import Architecture
-from hyflash_bench.targets.convert import converted_folder
 from hyflash_bench.targets.decoder import Decoder
-from hyflash_bench.targets.fingerprint import (
-    chat_template_hash,
-    files_hash,
-    tokenizer_hash,
-    weight_files,
-)
+from hyflash_bench.targets.files import attempt, code_hash, local_folder, settings_hash, weights_hash
+from hyflash_bench.targets.fingerprint import chat_template_hash, tokenizer_hash
 from hyflash_bench.targets.info import Fingerprint, TargetInfo
 from hyflash_bench.targets.linear import calibrate
 from hyflash_bench.targets.native import NativeDecoder, load_native
-from hyflash_bench.targets.presets import PRESETS, preset_folder
 from hyflash_bench.targets.source import Source, parse, require_pinned
 from hyflash_bench.targets.target import Target
 
-__all__ = ["build_target", "fetch_target", "load_target"]
+__all__ = ["build_target", "load_target"]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -44,6 +36,7 @@ class _Loaded:
     weights: str
     revision: str | None
     licence: str | None
+    settings: str | None
 
 
 def load_target(spec: TargetSpec) -> Target:
@@ -69,30 +62,18 @@ def load_target(spec: TargetSpec) -> Target:
     return build_target(loaded.model, loaded.tokenizer, spec, source, loaded=loaded)
 
 
-def fetch_target(spec: TargetSpec) -> Path | None:
-    """Bring a target into the user's cache, or the hub's, without loading it.
-
-    Returns:
-        The folder it will be read from; None for a folder of the user's own.
+def load_tokenizer(spec: TargetSpec) -> Any:
+    """The tokenizer of a target, without its weights.
 
     Raises:
         UsageError: The target string makes no sense.
         DownloadError: A preset could not be fetched.
-        TargetError: The hub did not give the model.
+        TargetError: It could not be loaded.
     """
     source = parse(spec.target)
-    if source.kind == "folder":
-        return None
-    if source.kind != "hub":
-        return _local_folder(source)[0]
-    wanted = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
-    wanted += ["*.py"] if spec.trust_remote_code else []
-
-    def fetch() -> Path:
-        return Path(snapshot_download(source.location, revision=source.revision, allow_patterns=wanted))
-
-    folder: Path = _attempt(source, fetch)
-    return folder
+    location = source.location if source.kind == "hub" else str(local_folder(source)[0])
+    options = {"revision": source.revision} if source.kind == "hub" else {}
+    return attempt(source, lambda: AutoTokenizer.from_pretrained(location, **options))
 
 
 def build_target(
@@ -125,35 +106,26 @@ def build_target(
 
 def _load_hub(source: Source, spec: TargetSpec) -> _Loaded:
     options = {"revision": source.revision, "trust_remote_code": spec.trust_remote_code}
-    config = _attempt(source, lambda: AutoConfig.from_pretrained(source.location, **options))
+    config = attempt(source, lambda: AutoConfig.from_pretrained(source.location, **options))
     architecture.check_supported(config)
     model, tokenizer = _read(source, source.location, spec, **options)
     commit = getattr(model.config, "_commit_hash", None) or source.revision
-    return _Loaded(model, tokenizer, commit or "unknown", commit, None)
+    return _Loaded(model, tokenizer, commit or "unknown", commit, licence=None, settings=None)
 
 
 def _load_local(source: Source, spec: TargetSpec) -> _Loaded:
-    folder, revision, licence = _local_folder(source)
-    config = _attempt(source, lambda: _local_config(folder, spec.trust_remote_code))
+    folder, revision, licence = local_folder(source)
+    config = attempt(source, lambda: _local_config(folder, spec.trust_remote_code))
     architecture.check_supported(config)
     model, tokenizer = _read(source, str(folder), spec, trust_remote_code=spec.trust_remote_code)
-    return _Loaded(model, tokenizer, files_hash(weight_files(folder)), revision, licence)
+    weights = weights_hash(source, folder, spec.trust_remote_code)
+    if spec.trust_remote_code and source.kind == "folder":
+        revision = code_hash(folder)
+    return _Loaded(model, tokenizer, weights, revision, licence, settings_hash(folder))
 
 
 def _local_config(folder: Path, trust_remote_code: bool) -> Any:
     return AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
-
-
-def _local_folder(source: Source) -> tuple[Path, str | None, str | None]:
-    """The model folder, the hash of the file it was made from, and its licence."""
-    if source.kind == "preset":
-        preset = PRESETS[source.location]
-        return preset_folder(preset.name), preset.gguf_sha256, preset.licence
-    if source.kind == "gguf":
-        path = Path(source.location)
-        digest = files_hash([path])
-        return converted_folder(path, digest), digest, None
-    return Path(source.location), None, None
 
 
 def _read(source: Source, location: str, spec: TargetSpec, **options: Any) -> tuple[Any, Any]:
@@ -164,26 +136,8 @@ def _read(source: Source, location: str, spec: TargetSpec, **options: Any) -> tu
         model = AutoModelForCausalLM.from_pretrained(location, dtype=dtype, use_safetensors=True, **options)
         return model, AutoTokenizer.from_pretrained(location, **options)
 
-    loaded: tuple[Any, Any] = _attempt(source, read)
+    loaded: tuple[Any, Any] = attempt(source, read)
     return loaded
-
-
-def _attempt(source: Source, read: Callable[[], Any]) -> Any:
-    try:
-        return read()
-    except HyFlashError:
-        raise
-    except Exception as error:  # damaged files raise all sorts of errors, and so does a model's own code
-        first = str(error).strip().splitlines() or [type(error).__name__]
-        hint = f" {_hub_hint(source)}" if source.kind == "hub" else ""
-        raise TargetError(f"The target {source.location!r} could not be loaded: {first[0]}{hint}") from error
-
-
-def _hub_hint(source: Source) -> str:
-    hint = f"There is no folder {source.location!r} here, so it was looked for on the hub."
-    if os.environ.get("HF_HUB_OFFLINE"):
-        hint += " Offline, only models that are already in the hub's cache can be loaded."
-    return hint
 
 
 def _check_device(device: str) -> None:
@@ -231,6 +185,7 @@ def _describe(
         trust_remote_code=spec.trust_remote_code,
         extrapolate=spec.extrapolate,
         licence=loaded.licence if loaded else None,
+        settings=loaded.settings if loaded else None,
     )
 
 

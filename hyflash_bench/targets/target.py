@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +14,7 @@ from hyflash_bench.targets.attention import Visibility
 from hyflash_bench.targets.cache import KVCache
 from hyflash_bench.targets.decoder import Decoder
 from hyflash_bench.targets.info import TargetInfo
+from hyflash_bench.targets.rows import Rows
 
 __all__ = ["Pass", "Target"]
 
@@ -76,6 +76,19 @@ class Target:
             device=self.device,
         )
 
+    def new_rows(self, num_rows: int, capacity: int) -> Rows:
+        """Empty contexts that grow in step, for generating much text at once.
+
+        Args:
+            num_rows: Contexts.
+            capacity: Most tokens of each.
+
+        Raises:
+            ContextTooLong: Past the target's last position, unless told to extrapolate.
+        """
+        self._check_positions(capacity)
+        return Rows(self._decoder, self._embedding, num_rows, capacity)
+
     @torch.inference_mode()
     def prefill(
         self,
@@ -83,7 +96,6 @@ class Target:
         cache: KVCache,
         requires: Requires = Requires(),
         *,
-        on_chunk: Callable[[Tensor, Features], None] | None = None,
         chunk_size: int = 512,
     ) -> Pass:
         """Append a context to the cache, a chunk at a time.
@@ -92,8 +104,6 @@ class Target:
             tokens: ``[T]`` int64, T at least 1.
             cache: Filled from its length on.
             requires: Features wanted of all T positions.
-            on_chunk: Takes each chunk's tokens and features as they come, so that they need not
-                all be kept; the pass returned then carries none.
             chunk_size: Most tokens in one chunk.
 
         Returns:
@@ -111,16 +121,14 @@ class Target:
         for chunk in torch.split(tokens, chunk_size):
             x, taps = self._append(chunk, cache, requires, None)
             normed = self._decoder.finish(x) if _wants_all(requires) else None
-            features = Features(
-                taps=taps,
-                last_hidden=normed if requires.last_hidden else None,
-                logits=self._decoder.logits(normed) if requires.logits and normed is not None else None,
+            parts.append(
+                Features(
+                    taps=taps,
+                    last_hidden=normed if requires.last_hidden else None,
+                    logits=self._decoder.logits(normed) if requires.logits and normed is not None else None,
+                )
             )
             last = x[-1:]
-            if on_chunk is None:
-                parts.append(features)
-            else:
-                on_chunk(chunk, features)
         logits = self._decoder.logits(self._decoder.finish(last))
         return Pass(logits, Features.concatenate(parts))
 

@@ -92,6 +92,60 @@ def test_equal_drafters_do_not_differ() -> None:
     assert paired_ratio_interval(above, below, above, below).verdict() == "no clear difference"
 
 
+def test_prompts_cut_from_one_document_are_drawn_together() -> None:
+    """Each document eight times: as good as one measurement of it, not as eight."""
+    rng = np.random.default_rng(4)
+    ratios = rng.uniform(1.5, 4.0, size=9)
+    above, below = np.repeat(50 * ratios, 8), np.full(72, 50.0)
+    documents = [f"document {number}" for number in range(9) for _ in range(8)]
+
+    naive, clustered = ratio_interval(above, below), ratio_interval(above, below, documents)
+
+    assert clustered.value == naive.value
+    assert clustered.num_conversations == 72
+    assert clustered.high - clustered.low > 2 * (naive.high - naive.low)
+    once = ratio_interval(400 * ratios, np.full(9, 400.0))
+    assert (clustered.low, clustered.high) == pytest.approx((once.low, once.high))
+
+
+def test_a_document_brings_both_sides_of_a_comparison_along() -> None:
+    """Its difficulty cancels; what is left varies from document to document, not within one."""
+    rng = np.random.default_rng(5)
+    difficulty, gain = rng.uniform(1, 5, size=12), rng.normal(1.05, 0.15, size=12)
+    steps = np.full(60, 40.0)
+    other = np.repeat(40 * difficulty, 5)
+    one = other * np.repeat(gain, 5)
+    documents = [str(number) for number in range(12) for _ in range(5)]
+
+    naive = paired_ratio_interval(one, steps, other, steps)
+    clustered = paired_ratio_interval(one, steps, other, steps, documents)
+
+    assert clustered.value == naive.value
+    assert clustered.high - clustered.low > 1.8 * (naive.high - naive.low)
+    assert clustered.high - clustered.low < ratio_interval(one, steps, documents).high / 2
+
+
+def test_many_prompts_from_few_documents_get_no_interval() -> None:
+    documents = [str(number % 3) for number in range(30)]
+    interval = ratio_interval(range(1, 31), [1] * 30, documents)
+    assert interval.reason == "3 documents; an interval needs 5"
+    assert interval.num_conversations == 30
+    assert interval.value == 15.5
+
+
+def test_documents_of_conversations_without_a_step_do_not_count() -> None:
+    documents = [str(number) for number in range(6)]
+    assert ratio_interval([2] * 6, [1] * 5 + [0], documents).reason is None
+    assert ratio_interval([2] * 6, [1] * 4 + [0] * 2, documents).reason == (
+        "4 conversations; an interval needs 5"
+    )
+
+
+def test_a_document_each_changes_nothing() -> None:
+    above, below = [3, 9, 4, 7, 8, 2], [1, 3, 2, 3, 2, 1]
+    assert ratio_interval(above, below, list("fedcba")) == ratio_interval(above, below)
+
+
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
     [

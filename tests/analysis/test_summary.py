@@ -98,6 +98,29 @@ def test_speedup_is_taken_on_the_same_conversations() -> None:
     assert fast["verdict"] == "higher"
 
 
+def test_rungs_of_one_document_are_one_measurement() -> None:
+    """In the headline's intervals and speedups; a number at the end that is no rung is a name."""
+
+    def both(item: str, speed: float, rung: int | None) -> list[dict[str, object]]:
+        return [
+            live(item, "plain", 10, 10.0, context_rung=rung),
+            live(item, "fast", 10, 10.0 / speed, context_rung=rung),
+        ]
+
+    rungs = (512, 1024, 2048)
+    few = [row for d in range(3) for rung in rungs for row in both(f"s/t/{d}/{rung}", 2 + d, rung)]
+    talks = [row for d in range(9) for row in both(f"s/t/{d}", 2 + d % 3, None)]
+
+    clustered = row(headline(HandRun(turns(*few))), drafter="fast")
+    apart = row(headline(HandRun(turns(*talks))), drafter="fast")
+
+    assert clustered["num_conversations"] == apart["num_conversations"] == 9
+    assert clustered["speedup"] == pytest.approx(apart["speedup"])
+    assert pd.isna(clustered["verdict"])
+    assert clustered["decode_tok_per_s"] == pytest.approx(apart["decode_tok_per_s"])
+    assert apart["verdict"] == "higher"
+
+
 def test_few_conversations_give_no_verdict() -> None:
     frame = turns(live("a", "plain", 10, 10.0), live("a", "fast", 10, 5.0))
     fast = row(headline(HandRun(frame)), drafter="fast")

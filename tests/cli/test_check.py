@@ -68,6 +68,27 @@ def test_what_is_broken_is_found_and_named(tmp_path: Path, drafter: str, name: s
     assert check.fix
 
 
+def test_a_drafter_that_always_raises_is_told_off_once(tmp_path: Path) -> None:
+    """What could not be looked at is not called a fault of its own."""
+    folder = _greedy_run(tmp_path, (*DRAFTERS[:1], STEADY))
+    lines = [json.loads(line) for line in (folder / "conversations.jsonl").read_text().splitlines()]
+    failed = [
+        line | {"status": "error", "message": "ValueError: no idea", "turns": []}
+        if line["cell_id"].startswith("steady")
+        else line
+        for line in lines
+    ]
+    (folder / "conversations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in failed))
+
+    ran, *others = contract.judge(load_run(folder), "steady")
+
+    assert (ran.ok, ran.detail) == (False, "error: ValueError: no idea")
+    assert {(check.ok, check.detail, check.fix) for check in others} == {
+        (False, "not run: error: ValueError: no idea", "")
+    }
+    assert [check.name for check in others] == ["proposes", "lossless", "replay equals live"]
+
+
 @pytest.fixture
 def check(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[RunSpec], Result]]:
     """Call ``check`` with neither a target nor a run behind it."""

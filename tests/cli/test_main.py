@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -24,6 +25,11 @@ OPTIONS = {
     "--dry-run --dtype --extrapolate --fresh --help --kind --kinds --limit --max-new-tokens --memory-cap "
     "--memory-caps --mode --num-threads --output-path --repeats --seed --target --temperature --timeout-s "
     "--top-k --top-p --trust-remote-code",
+    "corpus": "--debug --help",
+    "train": "--config --corpus --debug --decay --device --draft-vocab-size --drafter --drafters --dry-run --ema "
+    "--evaluate-every --feature-dtype --fill-features --held-out-share --help --init-from --learning-rate "
+    "--long-share --match --max-minutes --max-segment-tokens --num-anchors --num-threads --output-path "
+    "--precision --save-every-s --seed --segment-tokens --steps --target --token-share --trust-remote-code",
     "show": "--debug --help --json",
     "report": "--debug --help --output --title",
     "ls": "--debug --help --json --verbose",
@@ -31,6 +37,8 @@ OPTIONS = {
     "validate": "--debug --help --json --target",
     "doctor": "--debug --help --json",
     "fetch": "--debug --help --target",
+    "claims": "--context --contexts --debug --device --dry-run --file --fresh --help --json --limit "
+    "--max-new-tokens --num-threads --output --output-path --run --target",
     "export": "--debug --format --help --to",
 }
 
@@ -125,6 +133,12 @@ def _failing(error: BaseException) -> click.Group:
         (UsageError("no such thing"), 2, "Error: no such thing"),
         (DataError("damaged"), 1, "Error: damaged"),
         (PermissionError(13, "Permission denied", "x"), 1, "Error: [Errno 13] Permission denied: 'x'"),
+        (
+            OSError(errno.ENAMETOOLONG, "File name too long", "x" * 300),
+            2,
+            f"Error: A name is longer than this system allows: '{'x' * 40}'... (300 characters). "
+            "Give a shorter one.",
+        ),
         (KeyboardInterrupt(), 130, "Interrupted."),
     ],
 )

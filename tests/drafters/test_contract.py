@@ -12,12 +12,20 @@ from torch import Tensor
 from hyflash_bench.drafters import Draft, Drafter, DrafterOptions, Features, Held, Requires, Sampler
 from hyflash_bench.drafters.contract import CHECKS, Ground, run_checks, synthetic_ground
 from hyflash_bench.drafters.scripted import Scripted
-from hyflash_bench.registry import build_drafter, drafter_names
+from hyflash_bench.drafters.trained import TrainedDrafter
+from hyflash_bench.registry import build_drafter, drafter_names, resolve_drafter
 from hyflash_bench.spec.drafter import DrafterSpec
 from tests.drafters.fakes import VOCAB_SIZE, load_context, serve_models
 
+
+def untrained() -> list[str]:
+    """Drafters that need no checkpoint; those with one are checked beside their own networks."""
+    kinds = {name: resolve_drafter(DrafterSpec(name=name)) for name in drafter_names()}
+    return [name for name, kind in kinds.items() if not issubclass(kind, TrainedDrafter)]
+
+
 VARIANTS = [
-    *drafter_names(),
+    *untrained(),
     "prompt-lookup:match=first,max_ngram=2",
     "prompt-lookup:min_ngram=3",
     "suffix:tree=true,max_spec_offset=4",
@@ -97,6 +105,44 @@ class SaysNo(Echo):
 class Raises(Echo):
     def observe(self, tokens: Tensor, features: Features) -> None:
         raise RuntimeError("broken on purpose")
+
+
+class Scribbles(Echo):
+    """Normalises the features where they lie."""
+
+    @property
+    def requires(self) -> Requires:
+        return Requires(taps=(1,), last_hidden=True)
+
+    def observe(self, tokens: Tensor, features: Features) -> None:
+        super().observe(tokens, features)
+        assert features.last_hidden is not None
+        features.last_hidden.mul_(0.5)
+
+
+class RemembersAndScribbles(Scribbles):
+    """Keeps what it was given, and writes into it later."""
+
+    def observe(self, tokens: Tensor, features: Features) -> None:
+        self.num_observed += len(tokens)
+        self.kept = features.taps[1]
+
+    def draft(self, last_token, budget, sampler, along=None):  # type: ignore[no-untyped-def]
+        self.kept.zero_()
+        return super().draft(last_token, budget, sampler, along)
+
+
+class CrossesOut(Echo):
+    def observe(self, tokens: Tensor, features: Features) -> None:
+        super().observe(tokens, features)
+        tokens.fill_(1)
+
+
+class CrossesOutTheFuture(Echo):
+    def draft(self, last_token, budget, sampler, along=None):  # type: ignore[no-untyped-def]
+        if along is not None:
+            along.fill_(1)
+        return super().draft(last_token, budget, sampler, along)
 
 
 class Spendthrift(Echo):
@@ -192,7 +238,12 @@ BROKEN: list[tuple[type[Echo], str, str]] = [
     (Undescribed, "describes its options", "'size' has no description"),
     (Required, "describes its options", "'size' has no default"),
     (SaysNo, "says whether it can run", "returned False"),
-    (Raises, "keeps to the budget", "raised RuntimeError: broken on purpose"),
+    (Raises, "starts from one token", "raised RuntimeError: broken on purpose"),
+    (Raises, "keeps to the budget", "not run: RuntimeError: broken on purpose (see 'starts from one token')"),
+    (Scribbles, "leaves its inputs alone", "into the features"),
+    (RemembersAndScribbles, "leaves its inputs alone", "into the features"),
+    (CrossesOut, "leaves its inputs alone", "into the tokens"),
+    (CrossesOutTheFuture, "leaves its inputs alone", "into the tokens"),
     (Needy, "starts from one token", "raised AssertionError"),
     (Spendthrift, "keeps to the budget", "2 tokens with a budget of 1"),
     (Foreign, "proposes known tokens", "token id 64 is outside 0..63"),
@@ -221,6 +272,25 @@ def test_a_broken_drafter_fails_the_check_made_for_it(
 
 def test_the_plain_drafter_that_the_broken_ones_derive_from_is_sound() -> None:
     assert all(result.ok for result in run_checks(synthetic_ground(Echo, VOCAB_SIZE)))
+
+
+@pytest.mark.parametrize("broken", [Scribbles, RemembersAndScribbles, CrossesOut, CrossesOutTheFuture])
+def test_a_drafter_that_writes_into_its_inputs_fails_that_check_only(broken: Callable[[], Drafter]) -> None:
+    """What it spoiled is its own copy, so that no other check is misled."""
+    ground = synthetic_ground(broken, VOCAB_SIZE)
+    before = ground.tokens.clone()
+    failed = [result.name for result in run_checks(ground) if not result.ok]
+    assert failed == ["leaves its inputs alone"]
+    assert torch.equal(ground.tokens, before)
+
+
+def test_an_exception_is_reported_once() -> None:
+    """Checks that it kept from their end say so, and name the check that tells more."""
+    results = [r for r in run_checks(synthetic_ground(Raises, VOCAB_SIZE)) if not r.ok]
+    assert [r.message.split(":")[0] for r in results] == [
+        "raised RuntimeError",
+        *["not run"] * (len(results) - 1),
+    ]
 
 
 def test_every_check_is_broken_by_some_drafter() -> None:

@@ -131,4 +131,4 @@ def test_a_pattern_of_words_is_refused() -> None:
 )
 def test_a_tree_of_samples_is_scored_live_only(mode, is_greedy, skips) -> None:
     drafter = following(confidence=0.5, num_wrong_siblings=1)
-    assert (drafter.skip(CellFacts(is_greedy, None, None, mode)) is not None) == skips
+    assert (drafter.skip(CellFacts(is_greedy, None, mode)) is not None) == skips

@@ -172,5 +172,5 @@ def test_the_draft_ends_at_the_last_position(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_longer_contexts_are_skipped_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     drafter = loaded(monkeypatch, FakeModel(max_positions=10))
-    facts = CellFacts(is_greedy=True, context_length=11, memory_cap_bytes=None, mode="live")
+    facts = CellFacts(is_greedy=True, context_length=11, mode="live")
     assert drafter.skip(facts) == "small was made for 10 positions, not 11"

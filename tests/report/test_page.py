@@ -179,6 +179,35 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert all("<" not in name for name in names)
 
 
+def test_control_characters_are_seen_and_never_stand_in_the_page(tmp_path: Path) -> None:
+    """In names, messages, commands and configurations; figures hold them no more than tables do."""
+    odd = "odd\x1b[31m\x07\u202ename"
+    folder = make_run(
+        tmp_path / "run",
+        [DRAFTERS[0], FakeDrafter(odd, 8, keep=0.6, draft_s=0.001)],
+        num_per_group=2,
+        command=["hyflash-bench", "run", odd],
+        target={"name": odd},
+        resolved={"target": "odd\x1b"},
+    )
+    html = _without_library(render(load_run(folder), title=odd))
+
+    assert not set(html) & {chr(code) for code in (*range(9), *range(11, 32), 127, 0x202E)}
+    assert "odd\u241b[31m\u2407\\u202ename" in html
+    assert "\\u001b" not in _figures(html)
+
+
+@pytest.mark.parametrize(("busy", "told"), [(0.8, True), (0.1, False), (None, False)])
+def test_a_busy_machine_is_told_above_the_numbers(tmp_path: Path, busy: float | None, told: bool) -> None:
+    """Conditions alone would be read last."""
+    folder = make_run(tmp_path / "run", DRAFTERS[:2], num_per_group=2, environment={"busy_share": busy})
+    html = render(load_run(folder))
+
+    assert ("Other programs used 80% of the machine" in html) is told
+    if told:
+        assert html.index("Other programs used") < html.index("Headline")
+
+
 def test_no_person_machine_or_folder_is_named(tmp_path: Path) -> None:
     """A report is published as it is."""
     folder = make_run(

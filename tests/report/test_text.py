@@ -11,6 +11,7 @@ from hyflash_bench.report.text import (
     duration_text,
     heading,
     printable,
+    visible,
     without_paths,
 )
 
@@ -71,6 +72,12 @@ def test_headings_name_the_unit() -> None:
 def test_folders_of_absolute_paths_are_left_out(text: str, expected: str) -> None:
     """They name people and machines; relative paths and addresses do not."""
     assert without_paths(text) == expected
+
+
+def test_what_commands_a_page_is_seen() -> None:
+    assert visible("\x1b[2J\x00\r\x7f") == "\u241b[2J\u2400\u240d\u2421"
+    assert visible("a\u202eb\x9b") == "a\\u202eb\\x9b"
+    assert visible("two\nlines\tand ü 語") == "two\nlines\tand ü 語"
 
 
 def test_what_commands_a_terminal_is_spelt_out():

@@ -14,10 +14,19 @@ import pandas as pd
 import pytest
 
 from hyflash_bench.errors import RunLocked, UnknownName, UsageError
+from hyflash_bench.results.layout import Layout
 from hyflash_bench.results.reader import load_run
 from hyflash_bench.results.writer import RunWriter
-from hyflash_bench.runner.events import ConversationFinished, Event, PhaseStarted, WorkFinished
+from hyflash_bench.runner.events import (
+    ConversationFinished,
+    Event,
+    PhaseStarted,
+    WorkerRestarted,
+    WorkFinished,
+)
+from hyflash_bench.runner.remembered import remembered
 from hyflash_bench.runner.run import preview, run
+from hyflash_bench.runner.supervisor import Supervisor
 from hyflash_bench.spec.run import RunSpec
 
 DRAFTERS = ["autoregressive", "prompt-lookup:num_draft_tokens=4", "suffix", "suffix:tree=true"]
@@ -105,6 +114,40 @@ def test_the_same_request_again_does_nothing_and_changes_nothing(finished):
     run(spec, output_path=folder, listener=events.append, command=["hyflash-bench", "run"])
     assert not [event for event in events if isinstance(event, WorkFinished)]
     assert before == tables(folder)
+
+
+def test_a_finished_request_starts_no_worker(finished, monkeypatch):
+    """Its plan needs the target's facts, which the manifest holds as long as the files are the same."""
+    spec, folder = finished
+    monkeypatch.setattr(Supervisor, "start", lambda self: pytest.fail("started"))
+    manifest = folder / "manifest.json"
+    stored = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps(stored | {"environment": stored["environment"] | {"busy_share": 0.9}}))
+
+    run(spec, output_path=folder, command=["hyflash-bench", "run"])
+
+    assert load_run(folder).manifest.environment["busy_share"] == 0.9, "of when it was measured"
+
+
+def test_facts_are_only_remembered_while_nothing_changed(tiny_target, small_suite, tmp_path):
+    target = tmp_path / "target"
+    shutil.copytree(tiny_target, target)
+    spec = request_for(target, small_suite, drafters=["autoregressive"], temperature=0.0, limit=1)
+    run(spec, output_path=tmp_path / "run")
+    layout = Layout(tmp_path / "run")
+    assert remembered(layout, spec) is not None
+
+    for file in ("model.safetensors", "config.json", "chat_template.jinja"):
+        before = (target / file).read_bytes()
+        (target / file).write_bytes(before + b" ")
+        assert remembered(layout, spec) is None, file
+        (target / file).write_bytes(before)
+    assert remembered(layout, spec) is not None
+    for asked in ({"dtype": "bfloat16"}, {"drafters": ["suffix"]}, {"extrapolate": True}):
+        assert remembered(layout, RunSpec.parse({**spec.to_mapping(), **asked})) is None
+    assert remembered(layout, RunSpec.parse({**spec.to_mapping(), "limit": 2})) is not None
+    layout.manifest.write_text(json.dumps(json.loads(layout.manifest.read_text()) | {"package_version": "0"}))
+    assert remembered(layout, spec) is None
 
 
 def test_a_new_drafter_is_added_without_tracing_again(tiny_target, small_suite, tmp_path):
@@ -210,6 +253,18 @@ def test_a_script_without_a_main_guard_runs_once(
     assert done.stdout.split("\n") == ["started", "2 cells", ""]
 
 
+patient_run = Supervisor.run
+
+
+def impatient(self, work):
+    """Wait long for a worker to start and not for one that works."""
+    self._timeout_s = 8.0
+    try:
+        return patient_run(self, work)
+    finally:
+        self._timeout_s = 600.0
+
+
 BAD_DRAFTERS = """
 import os, signal, torch
 from hyflash_bench.drafters.base import Draft, Drafter, Requires
@@ -241,6 +296,14 @@ class Hangs(Quiet):
 class Full(Quiet):
     name = "full"
     def draft(self, last_token, budget, sampler, along=None): raise MemoryError("no room")
+
+class Huge(Quiet):
+    name = "huge"
+    def draft(self, last_token, budget, sampler, along=None): return Draft(torch.empty(10**15))
+
+class HugeWeights(Quiet):
+    name = "huge-weights"
+    def load(self, context): self.weights = torch.empty(10**15)
 
 class Unloadable(Quiet):
     name = "unloadable"
@@ -274,6 +337,8 @@ class Picky(Quiet):
         ("Dies", "error", "SIGKILL"),
         ("Hangs", "timeout", "timeout-s"),
         ("Full", "oom", "no room"),
+        ("Huge", "oom", "can't allocate memory"),
+        ("HugeWeights", "oom", "load() failed"),
         ("Unloadable", "error", "ValueError: no weights"),
         ("Undecided", "error", "ValueError: no opinion"),
         ("Deeper", "error", "reads layer 99"),
@@ -281,7 +346,11 @@ class Picky(Quiet):
         ("Picky", "incompatible", "Sundays"),
     ],
 )
-def test_a_bad_drafter_costs_its_own_rows_only(name, status, words, tiny_target, small_suite, tmp_path):
+def test_a_bad_drafter_costs_its_own_rows_only(
+    name, status, words, tiny_target, small_suite, tmp_path, monkeypatch
+):
+    if name == "Hangs":
+        monkeypatch.setattr(Supervisor, "run", impatient)
     own = tmp_path / "own.py"
     own.write_text(BAD_DRAFTERS)
     spec = request_for(
@@ -290,7 +359,7 @@ def test_a_bad_drafter_costs_its_own_rows_only(name, status, words, tiny_target,
         drafters=["autoregressive", f"{own}:{name}", "suffix"],
         temperature=0.0,
         limit=1,
-        timeout_s=15.0 if name == "Hangs" else 600.0,
+        timeout_s=600.0,
     )
     outcome = run(spec, output_path=tmp_path / "run")
     cells = load_run(tmp_path / "run").cells.set_index("drafter_name")
@@ -299,6 +368,29 @@ def test_a_bad_drafter_costs_its_own_rows_only(name, status, words, tiny_target,
     assert cells.loc["autoregressive", "status"] == "ok"
     assert cells.loc["suffix", "status"] == "ok"
     assert outcome.exit_code == (0 if status == "incompatible" else 1)
+
+
+def test_a_dead_worker_is_replaced_only_when_there_is_work_for_a_new_one(
+    tiny_target, small_suite, tmp_path, monkeypatch
+):
+    own = tmp_path / "own.py"
+    own.write_text(BAD_DRAFTERS)
+    starts: list[None] = []
+    start = Supervisor.start
+    monkeypatch.setattr(Supervisor, "start", lambda self: (starts.append(None), start(self))[1])
+    spec = request_for(tiny_target, small_suite, drafters=[f"{own}:Dies"], temperature=0.0, limit=1)
+    told: list[Event] = []
+
+    outcome = run(spec, output_path=tmp_path / "run", listener=told.append)
+
+    assert outcome.exit_code == 1
+    assert len(starts) == 1
+    assert not [event for event in told if isinstance(event, WorkerRestarted)]
+    two = RunSpec.parse({**spec.to_mapping(), "limit": 2})
+    starts.clear()
+    run(two, output_path=tmp_path / "two", listener=told.append)
+    assert len(starts) == 2
+    assert [event.reason for event in told if isinstance(event, WorkerRestarted)]
 
 
 def test_a_drafter_can_spoil_neither_stdout_nor_the_trace(tiny_target, small_suite, tmp_path, capfd):
@@ -357,6 +449,8 @@ def test_mistakes_are_told_before_a_worker_starts(tiny_target, small_suite, tmp_
         run(request_for(tiny_target, small_suite, kinds=["poetry"]), output_path=out)
     with pytest.raises(UsageError, match="no file"):
         run(request_for(tiny_target, small_suite, drafters=["nowhere.py:X"]), output_path=out)
+    with pytest.raises(UsageError, match=r"300 characters\) cannot be a run folder: File name too long"):
+        run(request_for(tiny_target, small_suite), output_path=Path("x" * 300))
 
 
 def test_a_preview_counts_and_measures_nothing(tiny_target, small_suite, tmp_path):

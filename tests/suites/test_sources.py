@@ -63,6 +63,29 @@ def test_a_missing_file_is_named_with_the_nearest(tmp_path):
         library.read("note", "garden.txt")
 
 
+@pytest.mark.parametrize(
+    "path", ["../secret.txt", "..", "texts/../../secret.txt", "link.txt", "{base}/secret.txt"]
+)
+def test_a_text_outside_the_suites_folder_is_not_read(tmp_path, path):
+    """A suite may be a stranger's; links are followed before they are judged."""
+    (tmp_path / "secret.txt").write_text("secret")
+    folder = tmp_path / "suite"
+    (folder / "texts").mkdir(parents=True)
+    (folder / "link.txt").symlink_to(tmp_path / "secret.txt")
+    source = FileSource(type="file", path=path.format(base=tmp_path), licence="MIT")
+    with pytest.raises(DataError, match="leads out of the suite's folder"):
+        Library({"a": source}, folder).prepare(["a"])
+
+
+def test_a_link_in_a_folder_of_texts_leads_nowhere_either(tmp_path):
+    (tmp_path / "secret.txt").write_text("secret")
+    (tmp_path / "suite" / "texts").mkdir(parents=True)
+    (tmp_path / "suite" / "texts" / "link.txt").symlink_to(tmp_path / "secret.txt")
+    library = Library({"a": FileSource(type="file", path="texts", licence="MIT")}, tmp_path / "suite")
+    with pytest.raises(DataError, match="leads out"):
+        library.read("a", "link.txt")
+
+
 def test_a_local_file_with_another_hash_or_none_there_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("x")
     changed = FileSource(type="file", path="a.txt", sha256="0" * 64, licence="MIT")

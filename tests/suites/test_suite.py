@@ -172,5 +172,20 @@ def test_patterns_that_python_refuses_are_told(tmp_path, pattern):
         load_suite(write_suite(tmp_path, values)).items()
 
 
+def test_dialogues_and_subsets_stay_in_the_suites_folder(tmp_path):
+    (tmp_path / "a" / "inner").mkdir(parents=True)
+    (tmp_path / "talks.yaml").write_text("category: chat\nconversations: [{id: one, turns: [Hello.]}]")
+    task = {"name": "talk", "builder": "dialogues", "options": {"files": "../*.yaml", "min_turns": 1}}
+    values = suite_values() | {"sources": {}}
+    outside = write_suite(tmp_path / "a", values | {"tasks": [task]})
+    with pytest.raises(DataError, match=r"'\.\./\*\.yaml' leads out of the suite's folder"):
+        load_suite(outside).items()
+    for other in ("../mine.yaml", "../mine", str(tmp_path / "a" / "mine.yaml")):
+        task = {"name": "part", "builder": "subset", "options": {"suite": other, "items": ["talk/one"]}}
+        inner = write_suite(tmp_path / "a" / "inner", values | {"name": "inner", "tasks": [task]})
+        with pytest.raises(DataError, match="leads out"):
+            load_suite(inner).items()
+
+
 def test_the_shipped_suites_are_listed():
     assert {"longctx", "multiturn", "quick"} <= set(list_suites())

@@ -11,7 +11,7 @@ import transformers
 
 from hyflash_bench.errors import DataError, TargetError, UnsupportedTarget, UsageError
 from hyflash_bench.spec.target import TargetSpec
-from hyflash_bench.targets.load import fetch_target, load_target
+from hyflash_bench.targets.load import load_target
 
 pytestmark = pytest.mark.usefixtures("user_cache")
 
@@ -54,8 +54,20 @@ def test_half_precision_stays_close(tiny_target: Path) -> None:
     assert torch.nn.functional.cosine_similarity(passed.logits, expected).item() > 0.99
 
 
-def test_the_users_own_folder_needs_no_fetching(tiny_target: Path) -> None:
-    assert fetch_target(TargetSpec(target=str(tiny_target))) is None
+def test_code_of_a_folder_is_part_of_what_the_target_is(tiny_target: Path, tmp_path: Path) -> None:
+    """A folder has no commit; where its code is run, the code's hash stands for one."""
+    folder = tmp_path / "coded"
+    shutil.copytree(tiny_target, folder)
+    (folder / "modeling_own.py").write_text("ONE = 1\n")
+    plain = load_target(TargetSpec(target=str(folder))).info
+    trusted = load_target(TargetSpec(target=str(folder), trust_remote_code=True)).info
+    (folder / "modeling_own.py").write_text("ONE = 2\n")
+    changed = load_target(TargetSpec(target=str(folder), trust_remote_code=True)).info
+
+    assert plain.revision is None
+    assert len(trusted.revision or "") == 64
+    assert len({info.revision for info in (plain, trusted, changed)}) == 3
+    assert len({info.fingerprint.weights for info in (plain, trusted, changed)}) == 3
 
 
 def test_an_unsupported_folder_is_refused_before_its_weights(tmp_path: Path) -> None:

@@ -148,23 +148,6 @@ def test_native_passes_give_the_same_bits_however_they_are_cut(cuts: list[int], 
 _SHARED = make_model("gemma2")
 
 
-def test_chunks_can_be_taken_as_they_come() -> None:
-    target = make_target(make_model("llama"))
-    tokens = random_tokens(11)
-    seen: list[tuple[Tensor, Features]] = []
-
-    passed = target.prefill(
-        tokens, target.new_cache(11), EVERYTHING, on_chunk=lambda *chunk: seen.append(chunk), chunk_size=4
-    )
-
-    assert [len(chunk) for chunk, _ in seen] == [4, 4, 3]
-    whole = target.prefill(tokens, target.new_cache(11), EVERYTHING, chunk_size=4).features
-    together = Features.concatenate(features for _, features in seen)
-    assert torch.equal(together.taps[2], whole.taps[2])
-    assert torch.equal(together.logits, whole.logits)
-    assert passed.features == Features()
-
-
 def test_nothing_is_computed_that_nobody_asked_for() -> None:
     target = make_target(make_model("llama"))
 

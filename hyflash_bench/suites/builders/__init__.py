@@ -10,9 +10,17 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from hyflash_bench.errors import DataError, UnknownName
-from hyflash_bench.suites.builders.base import Builder, TaskContext, conversation
+from hyflash_bench.suites.builders.base import Builder, Package, TaskContext, conversation
 
-__all__ = ["ENTRY_POINT_GROUP", "Builder", "TaskContext", "builder_names", "conversation", "make_builder"]
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "Builder",
+    "Package",
+    "TaskContext",
+    "builder_names",
+    "conversation",
+    "make_builder",
+]
 
 ENTRY_POINT_GROUP = "hyflash_bench.builders"
 

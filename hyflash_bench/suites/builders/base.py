@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from hyflash_bench.spec.base import Spec
-from hyflash_bench.spec.suite import TaskSpec
+from hyflash_bench.spec.suite import FileSource, NpmSource, PypiSource, TaskSpec
 from hyflash_bench.suites.chat import ChatTokenizer
 from hyflash_bench.suites.conversation import Conversation, Item, UserTurn
 from hyflash_bench.suites.sources import Library, Progress
 
-__all__ = ["Builder", "TaskContext", "conversation"]
+__all__ = ["Builder", "Package", "TaskContext", "conversation"]
 
 
 OptionsT = TypeVar("OptionsT", bound=Spec)
+
+Package = PypiSource | NpmSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,12 @@ class Builder(ABC, Generic[OptionsT]):
         """Fetch and verify the texts of some items."""
         needed = {name for item in items for name in self.sources(item)}
         self.context.library.prepare(needed, progress)
+
+    def packages(self, items: Iterable[Item]) -> list[Package]:
+        """Packages that the texts of some items come from; a text of one's own is in none."""
+        needed = sorted({name for item in items for name in self.sources(item)})
+        sources = [self.context.library.source(name) for name in needed]
+        return [source for source in sources if not isinstance(source, FileSource)]
 
     def fingerprint(self) -> Any:
         """Plain data that changes whenever files beside the suite file change the task."""

@@ -15,6 +15,7 @@ from hyflash_bench.suites.builders.base import Builder, conversation
 from hyflash_bench.suites.chat import ChatTokenizer
 from hyflash_bench.suites.conversation import Conversation, Item, UserTurn
 from hyflash_bench.suites.cutting import excerpt, split_sentences
+from hyflash_bench.suites.sources import within
 
 __all__ = ["Dialogues"]
 
@@ -128,6 +129,8 @@ class Dialogues(Builder[DialoguesOptions]):
                 f"{self.context.where}: no file matches {self.options.files!r} in "
                 f"{self.context.folder}. Correct the pattern or add a file."
             )
+        for path in paths:
+            within(self.context.folder, path, self.options.files)
         return [(path, DialogueFile.parse(read_yaml(path), str(path))) for path in paths]
 
     @cached_property

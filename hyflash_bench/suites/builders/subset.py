@@ -14,11 +14,11 @@ from pydantic import Field
 
 from hyflash_bench.errors import SpecError, UnknownName
 from hyflash_bench.spec.base import Spec
-from hyflash_bench.suites.builders.base import Builder, conversation
+from hyflash_bench.suites.builders.base import Builder, Package, conversation
 from hyflash_bench.suites.catalog import load_suite
 from hyflash_bench.suites.chat import ChatTokenizer
 from hyflash_bench.suites.conversation import Conversation, Item
-from hyflash_bench.suites.sources import Progress
+from hyflash_bench.suites.sources import Progress, within
 from hyflash_bench.suites.suite import Suite
 
 __all__ = ["Subset"]
@@ -67,6 +67,10 @@ class Subset(Builder[SubsetOptions]):
         """Fetch the texts of some items."""
         self._suite.prepare(progress, [self._originals[item.item_id] for item in items])
 
+    def packages(self, items: Iterable[Item]) -> list[Package]:
+        """Packages that the texts of some items come from."""
+        return self._suite.packages([self._originals[item.item_id] for item in items])
+
     def fingerprint(self) -> Any:
         """Stand for the files beside the suite file."""
         return self._suite.suite_hash
@@ -77,7 +81,8 @@ class Subset(Builder[SubsetOptions]):
         if name == self.context.suite:
             raise SpecError(f"{self.context.where}: a suite cannot be a subset of itself.")
         beside = self.context.folder / (name if name.endswith(".yaml") else f"{name}.yaml")
-        suite = load_suite(beside if beside.is_file() else name)
+        is_file = beside.is_file() or "/" in name or name.endswith(".yaml")
+        suite = load_suite(within(self.context.folder, beside, name) if is_file else name)
         if suite.path.resolve() in _open.get():
             raise SpecError(
                 f"{self.context.where}: {name} is itself, by way of others, a subset of this suite. "

@@ -1,0 +1,94 @@
+"""How much training stands behind a drafter, as its shipped checkpoint tells."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from hyflash_bench.data import data_folder
+from hyflash_bench.errors import MissingDependency
+
+if TYPE_CHECKING:
+    from hyflash_bench.results.reader import Run
+
+__all__ = ["budget_of", "is_shipped"]
+
+_TOLD: Final = {
+    "steps": "{:,} steps",
+    "tokens_seen": "{:,} tokens",
+    "anchors_per_step": "{:,} anchors a step",
+    "corpus": "corpus {:.8}",
+    "seed": "seed {}",
+}
+"""What makes two budgets equal, and how each part is said; sizes and times differ and stand in the card."""
+
+
+def budget_of(run: Run, label: str) -> str | None:
+    """The training of a drafter of a run in a few words; None for one that is not trained.
+
+    Args:
+        run: The run.
+        label: Label of the drafter in it.
+    """
+    cell = next((cell for cell in run.manifest.cells if cell.drafter == label), None)
+    if cell is None or "checkpoint" not in cell.drafter_options:
+        return None
+    given = str(cell.drafter_options["checkpoint"] or "")
+    config = _config(cell.target, _names(cell.drafter_name, given))
+    training = config.get("training") if config else None
+    if not isinstance(training, Mapping):
+        return "training not known"
+    return _told(training) or "training not told"
+
+
+def is_shipped(target: str, label: str) -> bool:
+    """Whether the checkpoint that a label asks for by name comes with the package.
+
+    Args:
+        target: Name of the target.
+        label: ``hyflash:checkpoint=hyflash-l3``; one that names no checkpoint counts as shipped.
+    """
+    _, _, options = label.partition(":")
+    wanted = [text.partition("=")[2] for text in options.split(",") if text.startswith("checkpoint=")]
+    return not wanted or Path(wanted[0]).is_dir() or _config(target, wanted) is not None
+
+
+def _names(drafter: str, given: str) -> list[str]:
+    """Folders that may hold a drafter's checkpoint; its default is the shallow one."""
+    return [given] if given else [f"{drafter}-l1", drafter]
+
+
+def _config(target: str, names: list[str]) -> dict[str, Any] | None:
+    """The first configuration there is; only a plain name is one of a shipped checkpoint."""
+    try:
+        folder = data_folder("baselines") / Path(target).name
+    except MissingDependency:
+        return None
+    for name in names:
+        if name != Path(name).name:
+            continue
+        try:
+            found = json.loads((folder / name / "config.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(found, dict):
+            return found
+    return None
+
+
+def _told(training: Mapping[str, Any]) -> str:
+    given = {key: training.get(key) for key in _TOLD}
+    steps, planned = given["steps"], training.get("planned_steps")
+    if isinstance(steps, int) and isinstance(planned, int) and steps < planned:
+        given["steps"] = f"{steps:,} of {planned:,}"
+    return ", ".join(_phrase(_TOLD[key], value) for key, value in given.items() if value is not None)
+
+
+def _phrase(template: str, value: Any) -> str:
+    """The phrase; a value of another type than the trainer's is said as it is, if it is short."""
+    try:
+        return template.format(value)
+    except (TypeError, ValueError):
+        return template.partition("{")[0] + str(value)[:40] + template.rpartition("}")[2]

@@ -1,0 +1,227 @@
+"""``train``: train drafters on one stream."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hyflash_bench.cli.base import EXIT_INTERRUPTED, option
+from hyflash_bench.cli.base import command as declare
+
+if TYPE_CHECKING:
+    from hyflash_bench.training.events import Event
+    from hyflash_bench.training.plan import TrainingPlan
+
+__all__ = ["command"]
+
+
+@declare(
+    "train",
+    examples=(
+        "train --corpus corpora/default --output-path runs/first --max-minutes 60",
+        "train hyflash full-context window medusa eagle --corpus corpora/default --steps 3000",
+        "train --drafters hyflash:num_layers=3,window:window=32 --corpus corpora/default --dry-run",
+    ),
+)
+@click.argument("more", nargs=-1, metavar="[DRAFTER]...")
+@option(
+    "--drafter",
+    "--drafters",
+    "drafters",
+    metavar="SPEC",
+    multiple=True,
+    shown="those that are shipped",
+    help="NAME or NAME:key=value,key=value of hyflash, full-context, window, memory-only, medusa, eagle. "
+    "Repeatable, or a list with commas.",
+)
+@option("--corpus", metavar="DIR", help="Folder made by: hyflash-bench corpus build.")
+@option("--target", metavar="ID", shown="smollm2-135m", help="Model to draft for.")
+@option("--steps", type=int, metavar="N", shown="1500", help="Gradient steps of each drafter in all.")
+@option(
+    "--max-minutes", type=float, metavar="M", help="Save and stop after so long; the same command goes on."
+)
+@option("--init-from", metavar="DIR", help="Start from drafters that a former training exported there.")
+@option(
+    "--match",
+    type=click.Choice(["full-context", "none"]),
+    shown="full-context",
+    help="Choose widths so that block drafters have as many parameters as full-context.",
+)
+@option("--draft-vocab-size", type=int, metavar="N", shown="8192", help="Tokens that can be proposed.")
+@option("--segment-tokens", type=int, metavar="N", shown="1024", help="Tokens of a batch.")
+@option("--max-segment-tokens", type=int, metavar="N", shown="4096", help="Most tokens of a long document.")
+@option(
+    "--long-share", type=float, metavar="P", shown="0.5", help="How often a long document is taken whole."
+)
+@option("--num-anchors", type=int, metavar="N", shown="96", help="Anchors of a batch.")
+@option("--learning-rate", type=float, metavar="R", shown="0.001", help="At its highest.")
+@option(
+    "--decay",
+    type=click.Choice(["wsd", "cosine", "linear"]),
+    shown="wsd",
+    help="Constant with a linear end (wsd), or falling all the way.",
+)
+@option("--token-share", type=float, metavar="P", shown="0", help="Share of plain cross-entropy in the loss.")
+@option("--ema", type=float, metavar="D", shown="none", help="Average the weights with this decay.")
+@option(
+    "--precision",
+    type=click.Choice(["auto", "float32", "bfloat16"]),
+    shown="auto",
+    help="Of the drafters' passes; auto is bfloat16 where that is fast.",
+)
+@option(
+    "--feature-dtype",
+    type=click.Choice(["auto", "float32", "bfloat16"]),
+    shown="auto",
+    help="Of the target's pass over the corpus.",
+)
+@option("--held-out-share", type=float, metavar="P", shown="0.05", help="Share of texts to evaluate on.")
+@option("--evaluate-every", type=int, metavar="STEPS", shown="250", help="Steps between evaluations.")
+@option("--save-every-s", type=float, metavar="SECONDS", shown="180", help="Seconds between saves.")
+@option("--seed", type=int, metavar="N", shown="0", help="Seed of every random choice.")
+@option("--device", metavar="DEVICE", shown="cpu", help="cpu, cuda, cuda:N or mps.")
+@option("--num-threads", type=int, metavar="N", shown="as torch chooses", help="CPU threads.")
+@option(
+    "--trust-remote-code/--no-trust-remote-code",
+    default=None,
+    shown="no",
+    help="Run code that ships with the model; demands a pinned revision.",
+)
+@option(
+    "--output-path",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    shown="drafters/TARGET",
+    help="Folder to write, or to go on with.",
+)
+@option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="YAML with these names and further ones; see recipe.yaml of any drafter. Options win over it.",
+)
+@option("--fill-features", is_flag=True, help="Only compute the target's features of the corpus.")
+@option("--dry-run", is_flag=True, help="Print sizes, disk and the resolved YAML; train nothing.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    more: tuple[str, ...],
+    output_path: Path | None,
+    config: Path | None,
+    fill_features: bool,
+    dry_run: bool,
+    **flags: Any,
+) -> None:
+    """Train drafters on one stream and write a folder for each.
+
+    All see the same batches, so their budgets are equal. Use it to make drafters for a target of your
+    own, or to repeat the shipped ones. The same command again goes on where it stopped; more --steps
+    extend it. Exit code: 0 finished or --max-minutes are over, 1 failed, 2 usage, 130 interrupted.
+    """
+    plan = _plan(config, {**flags, "drafters": (*flags["drafters"], *more)})
+    folder = output_path or Path("drafters") / "".join(
+        c if c.isalnum() or c in "-_." else "-" for c in plan.target
+    )
+    if dry_run:
+        _show_plan(plan)
+    elif fill_features:
+        _fill(plan)
+    else:
+        ctx.exit(_train(plan, folder))
+
+
+def _train(plan: TrainingPlan, folder: Path) -> int:
+    from hyflash_bench import console
+    from hyflash_bench.training.trainer import train
+
+    with _asked_to_stop() as should_stop:
+        outcome = train(plan, folder, listener=_show, should_stop=should_stop)
+    console.line(outcome.folder)
+    if outcome.ended == "stopped":
+        console.note(f"Interrupted after step {outcome.step}, which is saved. The same command goes on.")
+        return EXIT_INTERRUPTED
+    return 0
+
+
+def _plan(config: Path | None, flags: Mapping[str, Any]) -> TrainingPlan:
+    """Merge the layers: defaults < YAML file < flags."""
+    from hyflash_bench.spec.yaml import read_yaml
+    from hyflash_bench.training.plan import TrainingPlan, split_drafters
+
+    written = read_yaml(config) if config else {}
+    given = {key: value for key, value in flags.items() if value is not None and value != ()}
+    if "drafters" in given:
+        given["drafters"] = split_drafters(given["drafters"])
+    return TrainingPlan.parse({**written, **given}, where=str(config) if config else "train")
+
+
+@contextmanager
+def _asked_to_stop() -> Iterator[Callable[[], bool]]:
+    """The first Ctrl-C or SIGTERM ends the training after its step; the second one at once."""
+    asked = False
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def stop(*_: object) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _show(event: Event) -> None:
+    """Tell the terminal what goes on."""
+    from hyflash_bench import console
+    from hyflash_bench.report.text import duration_text
+    from hyflash_bench.training import events
+
+    match event:
+        case events.Said(text=text):
+            console.note(text)
+        case events.Stepped():
+            losses = "  ".join(
+                f"{label} {'-' if loss is None else format(loss, '.3f')}"
+                for label, loss in event.losses.items()
+            )
+            console.note(
+                f"[{event.step}/{event.steps}] {event.tok_per_s:.0f} tok/s, about "
+                f"{duration_text(event.eta_s)} left; loss {losses}"
+            )
+        case events.Evaluated(step=step, rows=rows):
+            columns = list(dict.fromkeys(key for row in rows for key in row))
+            padded = [{key: row.get(key) for key in columns} for row in rows]
+            kept = [key for key in columns if key not in ("step", "tokens_seen", "num_skipped")]
+            console.table(padded, f"Held out, step {step}", kept, err=True)
+
+
+def _show_plan(plan: TrainingPlan) -> None:
+    """Sizes on stderr, the YAML that repeats it on stdout."""
+    from hyflash_bench import console
+    from hyflash_bench.spec.yaml import dump_yaml
+    from hyflash_bench.training.preview import preview
+
+    shown = preview(plan)
+    console.table(shown.drafters, "Drafters", err=True)
+    for text in shown.facts:
+        console.note(text)
+    console.line(dump_yaml(plan.to_mapping()).rstrip())
+
+
+def _fill(plan: TrainingPlan) -> None:
+    from hyflash_bench import console
+    from hyflash_bench.training.preview import fill_features
+
+    console.line(fill_features(plan, _show))

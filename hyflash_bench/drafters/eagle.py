@@ -1,0 +1,285 @@
+"""An EAGLE-3-style drafter: one layer that runs ahead token by token (Li et al., 2503.01840).
+
+It keeps keys and values of verified pairs, made from the target's own features. What it computes
+while running ahead stands behind them and is written over by the next draft: accepted tokens are
+taken in again with their true features. As a tree (EAGLE-2, 2406.16858) it goes on from the likeliest
+nodes of each level and proposes the likeliest of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from hyflash_bench.drafters.base import Draft, Features, Held, MemoryKind
+from hyflash_bench.drafters.networks.eagle import EagleNetwork
+from hyflash_bench.drafters.sampler import Sampler
+from hyflash_bench.drafters.trained import TrainedDrafter, TrainedOptions
+
+__all__ = ["Eagle"]
+
+CACHE_BLOCK = 256
+"""Keys and values grow by so many rows at a time."""
+
+
+class Eagle(TrainedDrafter):
+    """One autoregressive layer on the target's features; chain or dynamic tree.
+
+    A tree is a deterministic proposal whatever the sampling; a chain is drawn from the network's
+    distributions when the target samples.
+    """
+
+    name = "eagle"
+    network_kind = "eagle"
+    default_checkpoint = "eagle"
+
+    class Options(TrainedOptions):
+        """What may be set."""
+
+        tree: bool = Field(False, description="Propose a tree of likely tokens instead of a chain.")
+        top_k: int = Field(
+            4, ge=1, le=32, description="Nodes of a level to go on from, and children of each."
+        )
+        depth: int = Field(
+            0, ge=0, le=32, description="Levels of a tree; 0 for as many as it was trained for."
+        )
+        total_tokens: int = Field(16, ge=1, le=256, description="Most tokens in a tree.")
+
+    options: Options
+    network: EagleNetwork
+    _cache: Tensor
+    _last: Tensor
+
+    def reset(self) -> None:
+        """See :meth:`Drafter.reset`."""
+        gain = self.network.head.norm.weight
+        self._num_observed = 0
+        self._last = gain.new_zeros(1, len(gain))
+        self._cache = self._new_cache(self._capacity(0))
+
+    @torch.inference_mode()
+    def observe(self, tokens: Tensor, features: Features) -> None:
+        """See :meth:`Drafter.observe`.
+
+        The pair of the last row waits for its token.
+        """
+        if len(tokens) == 0:
+            return
+        g = self.network.fuse(features)
+        if self._num_observed > 0:
+            following, before = tokens, torch.cat([self._last, g[:-1]])
+        else:
+            following, before = tokens[1:], g[:-1]
+        start = self._num_pairs
+        self._num_observed += len(tokens)
+        self._grow(start)
+        if len(following) > 0:
+            pairs = self.network.pair(following, before)
+            self._keep(start, *self.network.keys_values(pairs, self._tables(start, len(following))))
+        self._last.copy_(g[-1:])
+
+    @torch.inference_mode()
+    def draft(self, last_token: int, budget: int, sampler: Sampler, along: Tensor | None = None) -> Draft:
+        """See :meth:`Drafter.draft`."""
+        if self._num_observed == 0:
+            return Draft.empty()
+        if self.options.tree:
+            return self._draft_tree(last_token, budget)
+        length = self._limit(budget)
+        if sampler.is_greedy:
+            return self._likeliest(last_token, length)
+        if along is None:
+            return self._drawn(last_token, length, sampler)
+        return self._scored(last_token, along[:length], sampler)
+
+    def memory(self) -> list[Held]:
+        """See :meth:`Drafter.memory`."""
+        return [*self._weights(), Held("kv", self._cache), Held("state", self._last)]
+
+    def memory_formula(self, context_length: int) -> dict[MemoryKind, int]:
+        """Blocks of keys and values with room for running ahead, and the last row's features."""
+        target, size = self.network.config.target, self._last.element_size()
+        row = 2 * target.num_kv_heads * target.head_dim * size
+        return {
+            **super().memory_formula(context_length),
+            "kv": self._capacity(context_length) * row,
+            "state": target.hidden_size * size,
+        }
+
+    # A chain
+
+    def _likeliest(self, last_token: int, length: int) -> Draft:
+        tokens, g = [last_token], self._last
+        for slot in range(length):
+            g = self._run_ahead(tokens[-1:], g, slot, slot)
+            best = self.network.head(g)[0].argmax()
+            tokens.append(int(self.network.head.draft_ids[best]))
+        return Draft.chain(tokens[1:])
+
+    def _drawn(self, last_token: int, length: int, sampler: Sampler) -> Draft:
+        tokens, g = [last_token], self._last
+        rows: list[Tensor] = []
+        for slot in range(length):
+            g = self._run_ahead(tokens[-1:], g, slot, slot)
+            rows.append(self._probabilities(g, sampler))
+            tokens.append(sampler.draw(rows[-1][0].cpu()))
+        return Draft.chain(tokens[1:], torch.cat(rows))
+
+    def _scored(self, last_token: int, along: Tensor, sampler: Sampler) -> Draft:
+        g = self._last
+        hidden: list[Tensor] = []
+        for slot, token in enumerate([last_token, *along.tolist()][: len(along)]):
+            g = self._run_ahead([token], g, slot, slot)
+            hidden.append(g)
+        if not hidden:
+            return Draft.empty()
+        return Draft(along, None, self._probabilities(torch.cat(hidden), sampler))
+
+    def _probabilities(self, hidden: Tensor, sampler: Sampler) -> Tensor:
+        head = self.network.head
+        return head.spread(sampler.probabilities(head(hidden)))
+
+    # A tree
+
+    def _draft_tree(self, last_token: int, budget: int) -> Draft:
+        tree = _Tree()
+        children = min(self.options.top_k, self.network.config.draft_vocab_size)
+        nodes, g = [-1], self._run_ahead([last_token], self._last, 0, 0)
+        for level in range(1, self._depth + 1):
+            scores, found = self.network.head(g).float().log_softmax(-1).topk(children)
+            tree.add(nodes, self.network.head.draft_ids[found].tolist(), scores.tolist())
+            if level == self._depth:
+                break
+            parents, nodes = nodes, tree.frontier(self.options.top_k)
+            places = [parents.index(tree.parents[node]) for node in nodes]
+            sees = tree.enter(nodes)
+            tokens = [tree.tokens[node] for node in nodes]
+            g = self._run_ahead(tokens, g[places], level, tree.num_entered - len(nodes) + 1, sees)
+        return tree.best(min(budget, self._most_nodes))
+
+    @property
+    def _depth(self) -> int:
+        return self.options.depth or self.network.config.num_slots
+
+    @property
+    def _most_nodes(self) -> int:
+        return min(self.options.total_tokens, self.options.num_draft_tokens or self.options.total_tokens)
+
+    # Running ahead
+
+    def _run_ahead(
+        self, tokens: Sequence[int], g: Tensor, step: int, offset: int, sees: Tensor | None = None
+    ) -> Tensor:
+        """Hidden states ``[R, d]`` after R tokens of one level.
+
+        Args:
+            tokens: R of them.
+            g: ``[R, d]`` of the rows before them.
+            step: Tokens between the last committed one and these.
+            offset: Rows that this draft has put behind the verified ones.
+            sees: ``[R, offset - 1 + R]``, which of the rows that the draft puts behind the first
+                one each token sees; None for all.
+        """
+        network, start = self.network, self._num_pairs + offset
+        pairs = network.pair(torch.tensor(tokens), g)
+        tables = self._tables(self._num_pairs + step, 1)
+        self._keep(start, *network.keys_values(pairs, tables))
+        keys, values = self._cache[:, None, :, : start + len(tokens)]
+        num_kv_heads, head_dim = keys.shape[1], keys.shape[3]
+        queries = network.queries(pairs, tables).view(len(tokens), num_kv_heads, -1, head_dim)
+        group_size = queries.shape[2]
+        # Heads that share keys stand beside the rows, so that keys are not repeated.
+        beside = queries.transpose(0, 1).reshape(1, num_kv_heads, -1, head_dim)
+        mask = None if sees is None else self._mask(sees, group_size)
+        out = functional.scaled_dot_product_attention(beside, keys, values, mask)
+        by_row = out.view(num_kv_heads, len(tokens), group_size, head_dim).transpose(0, 1)
+        return network.settle(g, pairs, by_row.flatten(1))
+
+    def _mask(self, sees: Tensor, group_size: int) -> Tensor:
+        """Every row sees the verified pairs and the first one ahead; ``[R * group_size, keys]``."""
+        known = sees.new_ones(len(sees), self._num_pairs + 1)
+        return torch.cat([known, sees], dim=1).repeat_interleave(group_size, 0).to(self._cache.device)
+
+    def _tables(self, start: int, count: int) -> tuple[Tensor, Tensor]:
+        return self.network.rotary(torch.arange(start, start + count))
+
+    # The cache
+
+    @property
+    def _num_pairs(self) -> int:
+        """Verified pairs; the next row is that of the last one, which waits for its token."""
+        return max(self._num_observed - 1, 0)
+
+    def _keep(self, start: int, keys: Tensor, values: Tensor) -> None:
+        rows = slice(start, start + len(keys))
+        self._cache[0, :, rows] = keys.transpose(0, 1)
+        self._cache[1, :, rows] = values.transpose(0, 1)
+
+    def _capacity(self, num_observed: int) -> int:
+        if self.options.tree:
+            ahead = 1 + self.options.top_k * (self._depth - 1)
+        else:
+            ahead = self.network.config.num_slots
+        return -(-(max(num_observed - 1, 0) + ahead) // CACHE_BLOCK) * CACHE_BLOCK
+
+    def _new_cache(self, capacity: int) -> Tensor:
+        """``[2, kv_heads, capacity, head_dim]``."""
+        target = self.network.config.target
+        return self._last.new_empty(2, target.num_kv_heads, capacity, target.head_dim)
+
+    def _grow(self, num_kept: int) -> None:
+        capacity = self._capacity(self._num_observed)
+        if capacity > self._cache.shape[2]:
+            held, self._cache = self._cache, self._new_cache(capacity)
+            self._cache[:, :, :num_kept] = held[:, :, :num_kept]
+
+
+class _Tree:
+    """Nodes in the order of levels: tokens, parents and the log-probabilities of their paths."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.parents: list[int] = []
+        self._scores: list[float] = []
+        self._level = range(0)
+        self._entered: dict[int, list[int]] = {}
+
+    @property
+    def num_entered(self) -> int:
+        """Nodes that were gone on from."""
+        return len(self._entered)
+
+    def add(self, parents: Sequence[int], tokens: list[list[int]], scores: list[list[float]]) -> None:
+        """A level: the children of each parent, the likeliest first."""
+        begin = len(self.tokens)
+        for parent, row, values in zip(parents, tokens, scores, strict=True):
+            base = self._scores[parent] if parent >= 0 else 0.0
+            self.tokens += row
+            self.parents += [parent] * len(row)
+            self._scores += [base + value for value in values]
+        self._level = range(begin, len(self.tokens))
+
+    def frontier(self, count: int) -> list[int]:
+        """The likeliest nodes of the last level."""
+        return sorted(self._level, key=lambda node: -self._scores[node])[:count]
+
+    def enter(self, nodes: Sequence[int]) -> Tensor:
+        """Go on from some nodes: which of those entered so far each sees, ``[R, entered]``."""
+        first = len(self._entered)
+        for place, node in enumerate(nodes, start=first):
+            self._entered[node] = [*self._entered.get(self.parents[node], []), place]
+        sees = torch.zeros(len(nodes), len(self._entered), dtype=torch.bool)
+        for row, node in zip(sees, nodes, strict=True):
+            row[self._entered[node]] = True
+        return sees
+
+    def best(self, count: int) -> Draft:
+        """The likeliest nodes of all; a parent is never less likely than its child."""
+        chosen = sorted(sorted(range(len(self.tokens)), key=lambda node: -self._scores[node])[:count])
+        places = {node: place for place, node in enumerate(chosen)} | {-1: -1}
+        tokens = torch.tensor([self.tokens[node] for node in chosen])
+        return Draft(tokens, torch.tensor([places[self.parents[node]] for node in chosen]))

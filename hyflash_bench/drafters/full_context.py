@@ -1,0 +1,35 @@
+"""A block drafter that attends to the whole text, as DFlash does (2602.06036)."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from hyflash_bench.drafters.networks.block import BlockConfig
+from hyflash_bench.drafters.networks.block_drafting import BlockDrafter
+from hyflash_bench.drafters.networks.context_state import ContextState, GrowingState
+from hyflash_bench.drafters.trained import TrainedOptions
+
+__all__ = ["FullContext"]
+
+
+class FullContext(BlockDrafter):
+    """Block drafter with attention over the whole verified text: its keys and values grow with it."""
+
+    name = "full-context"
+    default_checkpoint = "full-context-l1"
+    wanted = "full attention without a memory"
+
+    class Options(TrainedOptions):
+        """What may be set."""
+
+        window: int = Field(0, ge=0, description="Attend to so many of the last rows only; 0 for all.")
+
+    options: Options
+
+    @classmethod
+    def accepts(cls, config: BlockConfig) -> bool:
+        """See :meth:`BlockDrafter.accepts`."""
+        return config.attention == "full"
+
+    def _new_state(self) -> ContextState:
+        return GrowingState(self.network, self.options.window)

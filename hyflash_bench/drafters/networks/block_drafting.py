@@ -1,0 +1,136 @@
+"""Drafts with a block network: all slots in one pass over what is kept of the verified text."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from hyflash_bench.drafters.base import Draft, Features, Held, MemoryKind
+from hyflash_bench.drafters.networks.block import BlockConfig, BlockNetwork
+from hyflash_bench.drafters.networks.context_state import ContextState, WindowState
+from hyflash_bench.drafters.networks.markov import draft_places
+from hyflash_bench.drafters.networks.network import DraftNetwork
+from hyflash_bench.drafters.sampler import Sampler
+from hyflash_bench.drafters.trained import TrainedDrafter
+from hyflash_bench.errors import DrafterError
+
+__all__ = ["BlockDrafter"]
+
+
+class BlockDrafter(TrainedDrafter):
+    """Base of the drafters that share the block network and differ in what context they keep."""
+
+    network_kind = "block"
+    wanted: ClassVar[str]
+    """What its checkpoints are, for the message when one is something else."""
+
+    network: BlockNetwork
+
+    @classmethod
+    @abstractmethod
+    def accepts(cls, config: BlockConfig) -> bool:
+        """Whether a network of this shape is this drafter's."""
+
+    def _new_state(self) -> ContextState:
+        return WindowState(self.network)
+
+    def _adopt(self, network: DraftNetwork, folder: Path) -> None:
+        assert isinstance(network, BlockNetwork)
+        config = network.config
+        if not self.accepts(config):
+            raise DrafterError(
+                f"{folder} was trained with attention={config.attention}, memory={config.memory}; "
+                f"{self.name} needs {self.wanted}. Choose another checkpoint or another drafter."
+            )
+
+    def reset(self) -> None:
+        """See :meth:`Drafter.reset`."""
+        self._state = self._new_state()
+
+    @torch.inference_mode()
+    def observe(self, tokens: Tensor, features: Features) -> None:
+        """See :meth:`Drafter.observe`."""
+        if len(tokens):
+            self._state.extend(self.network.context_rows(features))
+
+    @torch.inference_mode()
+    def draft(self, last_token: int, budget: int, sampler: Sampler, along: Tensor | None = None) -> Draft:
+        """See :meth:`Drafter.draft`."""
+        length = self._limit(budget)
+        if sampler.is_greedy:
+            return self._likeliest(last_token, length)
+        if along is None:
+            return self._drawn(last_token, length, sampler)
+        along = along[:length]
+        rows = [sampler.probabilities(row) for row in self.logits(last_token, along)[: len(along)]]
+        if not rows:
+            return Draft.empty()
+        return Draft(along, None, self.network.head.spread(torch.stack(rows)))
+
+    def memory(self) -> list[Held]:
+        """See :meth:`Drafter.memory`."""
+        return [*self._weights(), *self._state.held()]
+
+    def memory_formula(self, context_length: int) -> dict[MemoryKind, int]:
+        """See :meth:`Drafter.memory_formula`."""
+        return super().memory_formula(context_length) | self._state.formula(context_length)
+
+    # Proposing
+
+    def logits(self, last_token: int, along: Tensor) -> Tensor:
+        """``[M, V_d]``: the slots' logits when the given ``[M]`` tokens are what is drafted.
+
+        The drafting form of :meth:`BlockNetwork.forward` at one anchor.
+        """
+        logits = self._block_logits(last_token, len(along))
+        before = [last_token, *along[:-1].tolist()][: len(along)]
+        places = draft_places(torch.tensor(before, device=logits.device), self.network.head.draft_ids)
+        return logits if self.network.markov is None else logits + self.network.markov(places)
+
+    def _block_logits(self, last_token: int, length: int) -> Tensor:
+        """Logits of the first slots. The block is computed whole, since its slots see each other."""
+        network, state = self.network, self._state
+        device = state.last_row.device
+        hidden = network.block_rows(torch.tensor([last_token], device=device), state.last_row[None])
+        slots = torch.arange(network.config.num_slots, device=device)
+        tables = network.rotations(state.position + slots[None])
+        for index, layer in enumerate(network.layers):
+            hidden = layer(hidden, tables, partial(state.attend, index), state.memory(index))
+        logits: Tensor = network.head(hidden[0, :length])
+        return logits
+
+    def _likeliest(self, last_token: int, length: int) -> Draft:
+        logits = self._block_logits(last_token, length)
+        if self.network.markov is None:
+            return self._chain(logits.argmax(-1))
+        place = self._place(last_token)
+        chosen = []
+        for row in logits:
+            place = (row + self.network.markov(place)[0]).argmax(-1, keepdim=True)
+            chosen.append(place)
+        return self._chain(torch.cat(chosen))
+
+    def _drawn(self, last_token: int, length: int, sampler: Sampler) -> Draft:
+        """Drawn over the draft vocabulary: a token outside it has no chance in either form."""
+        place = self._place(last_token)
+        chosen, rows = [], []
+        for row in self._block_logits(last_token, length):
+            if self.network.markov is not None:
+                row = row + self.network.markov(place)[0]  # noqa: PLW2901
+            rows.append(sampler.probabilities(row))
+            place = torch.tensor([sampler.draw(rows[-1])], device=row.device)
+            chosen.append(place)
+        drawn = self._chain(torch.cat(chosen))
+        return Draft(drawn.tokens, None, self.network.head.spread(torch.stack(rows)))
+
+    def _chain(self, places: Tensor) -> Draft:
+        return Draft(self.network.head.draft_ids[places].cpu())
+
+    def _place(self, token: int) -> Tensor:
+        ids = self.network.head.draft_ids
+        return draft_places(torch.tensor([token], device=ids.device), ids)

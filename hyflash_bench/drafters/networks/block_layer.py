@@ -1,0 +1,69 @@
+"""One decoder layer over the rows of blocks; what they look at is handed in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from hyflash_bench.drafters.networks.layers import RMSNorm, SwiGLU, rotate
+from hyflash_bench.drafters.networks.memory import MemoryReader
+from hyflash_bench.drafters.networks.network import TargetShape
+from hyflash_bench.drafters.networks.products import Linear, product
+
+__all__ = ["Attend", "BlockLayer"]
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Queries, keys and values of the blocks, rotated, to what attention mixes for their queries."""
+
+
+class BlockLayer(nn.Module):
+    """Attention, memory and a gated MLP, with the target's own head sizes.
+
+    Keys and values of verified rows come from the fused features through the same norm and the same
+    projections as those of the block.
+    """
+
+    def __init__(self, target: TargetShape, intermediate_size: int, reader: MemoryReader | None) -> None:
+        super().__init__()
+        size = target.hidden_size
+        self.head_dim = target.head_dim
+        self.sizes = [target.num_heads * target.head_dim, *[target.num_kv_heads * target.head_dim] * 2]
+        self.input_norm = RMSNorm(size, target.norm_eps)
+        self.qkv = Linear(size, sum(self.sizes), bias=False)
+        self.out = Linear(self.sizes[0], size, bias=False)
+        self.mlp_norm = RMSNorm(size, target.norm_eps)
+        self.mlp = SwiGLU(size, intermediate_size)
+        self.reader = reader
+
+    def sides(self, rows: Tensor, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Keys, rotated, and values of normalised verified rows ``[T, d]``: ``[T, kv_heads, hd]``."""
+        weight = self.qkv.weight[self.sizes[0] :]
+        keys, values = (self._heads(side) for side in product(rows, weight).chunk(2, dim=-1))
+        return rotate(keys, tables), values
+
+    def forward(
+        self, hidden: Tensor, tables: tuple[Tensor, Tensor], attend: Attend, states: Tensor | None
+    ) -> Tensor:
+        """Pass N blocks through.
+
+        Args:
+            hidden: ``[N, B, d]``.
+            tables: Rotations of the block's positions, ``[N, B, hd / 2]``.
+            attend: Mixes for the blocks what they see.
+            states: ``[N, H, dk, dv]`` of the memory, None without one.
+
+        Returns:
+            ``[N, B, d]``.
+        """
+        rows = self.input_norm(hidden)
+        queries, keys, values = (self._heads(side) for side in self.qkv(rows).split(self.sizes, dim=-1))
+        mixed = self.out(attend(rotate(queries, tables), rotate(keys, tables), values))
+        if self.reader is not None and states is not None:
+            mixed = mixed + self.reader(rows, states)
+        hidden = hidden + mixed
+        out: Tensor = hidden + self.mlp(self.mlp_norm(hidden))
+        return out
+
+    def _heads(self, side: Tensor) -> Tensor:
+        return side.view(*side.shape[:-1], side.shape[-1] // self.head_dim, self.head_dim)

@@ -1,0 +1,44 @@
+"""A low-rank correction of a slot's logits by the token just before it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hyflash_bench.drafters.networks.products import Linear
+
+__all__ = ["MarkovHead", "draft_places"]
+
+
+class MarkovHead(nn.Module):
+    """A bigram table of rank r over the draft vocabulary, after DSpark's sequential head.
+
+    Slots of a block do not see each other's tokens, so two of them may each propose half of two
+    different continuations. This lets a slot know the token drafted before it, at the cost of one
+    small product a token. It starts at zero. Tokens outside the draft vocabulary share one row.
+    """
+
+    def __init__(self, draft_vocab_size: int, rank: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(draft_vocab_size + 1, rank) * 0.1)
+        self.out = Linear(rank, draft_vocab_size, bias=False)
+        nn.init.zeros_(self.out.weight)
+
+    def forward(self, places: Tensor) -> Tensor:
+        """``[...]`` places in the draft vocabulary to ``[..., V_d]`` to add to the logits."""
+        out: Tensor = self.out(functional.embedding(places, self.table))
+        return out
+
+
+def draft_places(tokens: Tensor, draft_ids: Tensor) -> Tensor:
+    """Where tokens stand in the draft vocabulary; its size for those that do not.
+
+    Args:
+        tokens: ``[...]`` ids of the target.
+        draft_ids: ``[V_d]``, ascending.
+    """
+    places = torch.searchsorted(draft_ids, tokens)
+    size = len(draft_ids)
+    is_known = draft_ids[places.clamp(max=size - 1)] == tokens
+    return torch.where(is_known, places, size)

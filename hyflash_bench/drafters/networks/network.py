@@ -1,0 +1,178 @@
+"""What every trained drafter's network is: configuration, vocabulary, one forward for training."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hyflash_bench.drafters.base import LoadContext, Requires
+from hyflash_bench.drafters.networks.batch import Batch
+from hyflash_bench.drafters.networks.layers import RMSNorm
+from hyflash_bench.drafters.networks.products import product
+from hyflash_bench.spec.base import Spec
+
+__all__ = ["DraftHead", "DraftNetwork", "NetworkConfig", "TargetShape"]
+
+
+class TargetShape(Spec):
+    """The target that a network was made for."""
+
+    name: str
+    weights: str = Field(description="Fingerprint of its weights.")
+    tokenizer: str = Field(description="Fingerprint of its tokenizer.")
+    num_layers: int = Field(ge=1)
+    hidden_size: int = Field(ge=1)
+    intermediate_size: int = Field(ge=1)
+    num_heads: int = Field(ge=1)
+    num_kv_heads: int = Field(ge=1)
+    head_dim: int = Field(ge=2)
+    vocab_size: int = Field(ge=1)
+    norm_eps: float = Field(gt=0)
+    rope_theta: float = Field(gt=0)
+
+    @classmethod
+    def of(cls, context: LoadContext) -> Self:
+        """Read off a loaded target."""
+        info, config = context.info, context.model.config
+        rope = getattr(config, "rope_parameters", None) or {}
+        return cls(
+            name=info.name,
+            weights=info.fingerprint.weights,
+            tokenizer=info.fingerprint.tokenizer,
+            num_layers=info.num_layers,
+            hidden_size=info.hidden_size,
+            intermediate_size=config.intermediate_size,
+            num_heads=info.num_attention_heads,
+            num_kv_heads=info.num_kv_heads,
+            head_dim=info.head_dim,
+            vocab_size=info.vocab_size,
+            norm_eps=config.rms_norm_eps,
+            rope_theta=float(rope.get("rope_theta") or getattr(config, "rope_theta", None) or 10_000.0),
+        )
+
+
+class NetworkConfig(Spec):
+    """Base of the networks' configurations."""
+
+    target: TargetShape
+    num_slots: int = Field(5, ge=1, le=64, description="Tokens proposed in one pass, B.")
+    draft_vocab_size: int = Field(8192, ge=1, description="Tokens that can be proposed.")
+
+    @model_validator(mode="after")
+    def _check_vocabulary(self) -> Self:
+        if self.draft_vocab_size > self.target.vocab_size:
+            raise ValueError(
+                f"draft_vocab_size {self.draft_vocab_size} exceeds the target's {self.target.vocab_size}"
+            )
+        return self
+
+
+class DraftHead(nn.Module):
+    """From hidden states to logits over the draft vocabulary: a norm, and rows of the target's head.
+
+    Only the norm is trained and stored, with the ids; the rows are the target's own, gathered when
+    attached. A target token outside the draft vocabulary is never proposed.
+
+    Attributes:
+        draft_ids: ``[V_d]`` int64, ascending: the target's id of each draft token.
+        rows: ``[V_d, d]`` of the target's head, empty until attached.
+    """
+
+    draft_ids: Tensor
+    rows: Tensor
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        self.norm = RMSNorm(config.target.hidden_size, config.target.norm_eps)
+        self.vocab_size = config.target.vocab_size
+        self.register_buffer("draft_ids", torch.arange(config.draft_vocab_size))
+        self.register_buffer("rows", torch.empty(0, config.target.hidden_size), persistent=False)
+
+    def attach(self, head: Tensor) -> None:
+        """Gather the rows of the target's head ``[V, d]``."""
+        self.rows = head.detach()[self.draft_ids].clone()
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """``[..., d]`` to ``[..., V_d]`` logits."""
+        return product(self.norm(hidden), self.rows.to(hidden.dtype))
+
+    def spread(self, probabilities: Tensor) -> Tensor:
+        """``[..., V_d]`` over the draft vocabulary to ``[..., V]`` over the target's."""
+        wide = probabilities.new_zeros(*probabilities.shape[:-1], self.vocab_size)
+        return wide.index_copy_(-1, self.draft_ids, probabilities)
+
+
+class DraftNetwork(nn.Module, ABC):
+    """A drafter's weights.
+
+    The target's embedding is looked up, never stored: :meth:`attach` lends it. Parameters are what
+    is trained and saved, besides ``head.draft_ids``.
+    """
+
+    Config: ClassVar[type[NetworkConfig]]
+    kind: ClassVar[str]
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.head = DraftHead(config)
+        self._embedding: list[Tensor] = []  # a list, so that the target's tensor is not registered here
+
+    @property
+    @abstractmethod
+    def requires(self) -> Requires:
+        """Features it reads."""
+
+    @abstractmethod
+    def initialise(self, context: LoadContext) -> None:
+        """Start from the target's own last layers, as far as shapes allow."""
+
+    def warm_start(self, batches: Iterable[Batch]) -> None:
+        """Fit what can be fitted in closed form, before the first gradient step.
+
+        Args:
+            batches: Of the training text, with many anchors; after :meth:`attach`.
+        """
+
+    @abstractmethod
+    def forward(self, batch: Batch) -> Tensor:
+        """The training form.
+
+        Returns:
+            ``[N, B, V_d]`` logits; slot j of anchor a is about row ``a + 1 + j``. A network that
+            drafts token by token is given the true tokens ``a + 1 .. a + j`` for slot j.
+        """
+
+    def attach(self, model: Any) -> None:
+        """Borrow the target's embedding and head (a transformers model)."""
+        self._embedding = [model.get_input_embeddings().weight.detach()]
+        self.head.attach(model.get_output_embeddings().weight)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """``[...]`` ids to ``[..., d]`` of the target's embedding, in the network's precision."""
+        rows = functional.embedding(tokens.to(self._embedding[0].device), self._embedding[0])
+        return rows.to(self.head.norm.weight.dtype)
+
+    def set_vocabulary(self, draft_ids: Iterable[int]) -> None:
+        """Say which tokens can be proposed; before :meth:`attach`.
+
+        Raises:
+            ValueError: Not as many distinct ids as the configuration says, or ids out of range.
+        """
+        ids = torch.tensor(sorted(set(draft_ids)), dtype=torch.int64)
+        config = self.config
+        if len(ids) != config.draft_vocab_size or ids[0] < 0 or ids[-1] >= config.target.vocab_size:
+            raise ValueError(
+                f"{config.draft_vocab_size} distinct ids from 0 to {config.target.vocab_size - 1} are needed"
+            )
+        self.head.draft_ids = ids
+
+    def num_parameters(self) -> int:
+        """Trained numbers."""
+        return sum(parameter.numel() for parameter in self.parameters())

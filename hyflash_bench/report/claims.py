@@ -1,0 +1,90 @@
+"""Claims as people read them, in the page and in the terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from hyflash_bench.analysis.claims import OUTCOMES, evaluate
+from hyflash_bench.errors import MissingDependency
+from hyflash_bench.report.tables import Table, table_of
+from hyflash_bench.report.text import NOT_MEASURED, cell_text
+from hyflash_bench.spec.claims import read_claims, shipped_claims
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hyflash_bench.results.reader import Run
+
+__all__ = ["CLAIMS_NOTE", "claims_of", "claims_table", "readable", "tally"]
+
+CLAIMS_NOTE: Final = (
+    "Each claim is a ratio, held against what it should be: reproduced or not reproduced where the whole "
+    "95 % interval lies on one side, bootstrapped over texts and paired on the same conversations, and "
+    "inconclusive otherwise. Bytes are counted; their interval spans the conversations. What could not be "
+    "tested here is listed with the reason. A small budget of training shows less than a large one."
+)
+
+_COLUMNS: Final = (
+    *("statement", "verdict", "ratio", "wanted", "num_conversations", "drafter", "value"),
+    *("reference", "reference_value", "metric", "strata", "budget", "reason", "source"),
+)
+_MEANINGS: Final = {
+    "ratio": "The drafter's value over the reference's; of two gains, the first over the second.",
+    "wanted": "What the claim says of the ratio.",
+    "num_conversations": "Conversations that every side of the comparison has.",
+    "budget": "Training of the drafters, as their checkpoints tell.",
+    "source": "Who claims it.",
+}
+
+
+def claims_of(run: Run) -> pd.DataFrame | None:
+    """The shipped claims held against a run; None where it has the drafters of none of them.
+
+    Raises:
+        SpecError: The claim file in the folder of the suites is damaged.
+    """
+    try:
+        path = shipped_claims()
+    except MissingDependency:
+        return None
+    if not path.is_file():
+        return None
+    claims = read_claims(path)
+    labels = {cell.drafter for cell in run.manifest.cells}
+    if not any(labels.issuperset(claim.drafters) for claim in claims.claims):
+        return None
+    return evaluate(claims, run)
+
+
+def claims_table(frame: pd.DataFrame, caption: str) -> Table:
+    """Lay out what :func:`hyflash_bench.analysis.claims.evaluate` found."""
+    return table_of(readable(frame), caption, _COLUMNS, _MEANINGS)
+
+
+def readable(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with its numbers as text, in the units of each claim's metric."""
+    rows = frame.to_dict("records")
+    texts = {
+        name: [_ratio_text(row[name]) for row in rows] for name in ("ratio", "ratio_low", "ratio_high")
+    } | {name: [_value_text(row, name) for row in rows] for name in ("value", "reference_value")}
+    return frame.assign(**texts)
+
+
+def tally(frame: pd.DataFrame) -> str:
+    """``7 reproduced, 2 not reproduced, 3 inconclusive, 1 not tested``."""
+    counts = Counter(frame["verdict"])
+    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES)
+
+
+def _ratio_text(value: float) -> str:
+    """Three decimals near one, three digits far from it: what is told apart lies close together."""
+    if value != value:  # noqa: PLR0124 - NaN alone differs from itself
+        return NOT_MEASURED
+    return f"{value:.3f}" if 0.1 <= value < 100 else f"{value:.3g}"
+
+
+def _value_text(row: dict[Any, Any], name: str) -> str:
+    # Of two gains, the values are ratios themselves.
+    is_gain = " / " in row["drafter"]
+    return _ratio_text(row[name]) if is_gain else cell_text(row["metric"], row[name])

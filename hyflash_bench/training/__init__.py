@@ -1,0 +1,1 @@
+"""Trains drafters: the corpus, the stream they share, their losses."""

@@ -1,0 +1,145 @@
+"""The card that lies beside a trained drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hyflash_bench.spec.yaml import dump_yaml
+from hyflash_bench.training.roster import Entry
+
+if TYPE_CHECKING:
+    from hyflash_bench.training.session import Session
+
+__all__ = ["card"]
+
+NOT_MEASURED = "\u2013"
+
+_WHAT_IT_IS = {
+    "hyflash": "a parallel block drafter with a local window and a gated-delta-rule memory of fixed size. It "
+    "is a re-implementation from the abstract of HyFlash (arXiv 2611.07263); no code or weights of its "
+    "authors were available, so its results say nothing about theirs",
+    "full-context": "a parallel block drafter that attends to the whole context, in the style of DFlash "
+    "(arXiv 2602.06036). It is the control of hyflash: the same code without window and memory",
+    "window": "a parallel block drafter that attends to a local window only. It is the control of hyflash "
+    "without its memory",
+    "memory-only": "a parallel block drafter that reads a memory of fixed size and no window. It is the "
+    "control of hyflash without local attention",
+    "medusa": "a set of residual-block heads in the style of Medusa (arXiv 2401.10774)",
+    "eagle": "a one-layer autoregressive drafter in the style of EAGLE-3 (arXiv 2503.01840)",
+}
+
+_BUCKET_TEXT = {
+    "below_128": "below 128",
+    "from_128": "128 to 511",
+    "from_512": "512 to 1,023",
+    "from_1024": "1,024 to 2,047",
+    "from_2048": "2,048 and more",
+}
+
+
+def card(
+    entry: Entry, session: Session, training: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]
+) -> str:
+    """A README in Markdown with YAML front matter.
+
+    Args:
+        entry: The drafter.
+        session: That it was trained in.
+        training: Its budget, as stored in ``config.json``.
+        curve: Its evaluations; the last one is shown.
+    """
+    info = session.target.info
+    front = {
+        "license": "apache-2.0",
+        "library_name": "hyflash-bench",
+        "base_model": info.name,
+        "tags": ["speculative-decoding", entry.name],
+    }
+    parts = [
+        f"---\n{dump_yaml(front)}---",
+        f"# {entry.label} for {info.name}",
+        f"This is {_WHAT_IT_IS[entry.name]}.",
+        _use(entry),
+        _budget(entry, session, training),
+        _results(curve, entry.config.num_slots),
+        _limits(entry, session, training),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _use(entry: Entry) -> str:
+    return (
+        "## Use\n\n"
+        f"```\nhyflash-bench run quick --drafter {entry.name}:checkpoint=FOLDER\n```\n\n"
+        "It fits no other target: `config.json` names the weights it was trained for."
+    )
+
+
+def _budget(entry: Entry, session: Session, training: Mapping[str, Any]) -> str:
+    plan, info = session.plan, session.target.info
+    matched = ""
+    if entry.reference is not None:
+        gap = entry.parameters - entry.reference
+        matched = f", {gap:+,} against full-context of the same depth"
+    rows = {
+        "target": f"{info.name}, weights `{info.fingerprint.weights[:16]}`",
+        "corpus": f"`{session.corpus.hash[:16]}`",
+        "parameters": f"{entry.parameters:,}{matched}",
+        "steps": f"{training['steps']:,} of {training['planned_steps']:,} planned",
+        "tokens seen": f"{training['tokens_seen']:,}",
+        "anchors": f"{training['steps'] * plan.num_anchors:,} at most, {entry.config.num_slots} slots each",
+        "time": f"{training['seconds'] / 60:.0f} min in this drafter's own passes",
+        "updates left out": f"{training['num_skipped']}",
+        "seed": f"{plan.seed}",
+    }
+    table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
+    fellows = [other.label for other in session.entries if other is not entry]
+    shared = f" The same stream trained {', '.join(fellows)}." if fellows else ""
+    start = (
+        " It was started from an earlier checkpoint, whose budget is not counted here."
+        if plan.init_from
+        else ""
+    )
+    return (
+        f"## Budget\n\n| | |\n|---|---|\n{table}\n\n"
+        f"Every drafter of a training sees the same batches and anchors.{shared}{start} "
+        "`recipe.yaml` holds the whole recipe, `curve.csv` how it went."
+    )
+
+
+def _results(curve: Sequence[Mapping[str, Any]], num_slots: int) -> str:
+    if not curve:
+        return "## Results\n\nNot evaluated: the training was stopped before its first evaluation."
+    last = curve[-1]
+    slots = " / ".join(_number(last.get(f"slot_{slot}")) for slot in range(1, num_slots + 1))
+    contexts = [
+        f"| {text} | {_number(last.get(f'acceptance_length_{name}'))} |"
+        for name, text in _BUCKET_TEXT.items()
+        if last.get(f"acceptance_length_{name}") is not None
+    ]
+    return (
+        f"## Results\n\nAcceptance length {_number(last['acceptance_length'])} on held-out documents at step "
+        f"{last['step']:,}; acceptance by slot, given that those before were accepted: {slots}.\n\n"
+        "| tokens before the draft | acceptance length |\n|---|---|\n" + "\n".join(contexts) + "\n\n"
+        "These are greedy, teacher-forced figures at anchors drawn uniformly, not at the steps of a live "
+        "run. They compare drafters of one training; `hyflash-bench run` measures what a user gets."
+    )
+
+
+def _limits(entry: Entry, session: Session, training: Mapping[str, Any]) -> str:
+    longest = session.plan.max_segment_tokens
+    size = entry.config.draft_vocab_size
+    text = (
+        f"## Limits\n\nIt can propose {size:,} of the target's {entry.config.target.vocab_size:,} tokens. It "
+        f"was trained on contexts of up to {longest:,} tokens; beyond, it is used outside what it has seen. "
+        "The training text decides what it is good at. A drafter never changes the target's output, only its "
+        "speed."
+    )
+    if training["steps"] < training["planned_steps"]:
+        text += " The training was not finished: its learning rate had not come down yet."
+    return text
+
+
+def _number(value: float | None) -> str:
+    return NOT_MEASURED if value is None else f"{value:.3f}"

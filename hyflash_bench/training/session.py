@@ -1,0 +1,279 @@
+"""Everything that a training works with, made ready from its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from hyflash_bench.drafters.base import Requires
+from hyflash_bench.drafters.networks.checkpoint import load_network
+from hyflash_bench.drafters.networks.network import DraftNetwork, TargetShape
+from hyflash_bench.errors import DataError, SpecError
+from hyflash_bench.targets.load import load_target
+from hyflash_bench.targets.target import Target
+from hyflash_bench.training.batches import Feeder, Lesson
+from hyflash_bench.training.corpus.store import Corpus
+from hyflash_bench.training.evaluate import Exam
+from hyflash_bench.training.features import Documents, FeatureStore, features_folder
+from hyflash_bench.training.losses import slot_weights, teacher_loss
+from hyflash_bench.training.plan import TrainingPlan
+from hyflash_bench.training.pupil import Pupil
+from hyflash_bench.training.roster import Entry, enlist
+from hyflash_bench.training.stream import Anchoring, Document, Packing, Stream
+
+__all__ = ["Session", "open_corpus", "open_target"]
+
+_GREEDY_ROLE = 2
+_WARM_SEGMENTS = 96
+_CALIBRATION_STEPS = 4
+_SCALES = (0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0)
+
+
+def open_target(plan: TrainingPlan) -> Target:
+    """Load the target in the precision that its features are computed in."""
+    dtype = plan.feature_dtype
+    if dtype == "auto":
+        dtype = "bfloat16" if _has_fast_bfloat16(plan.device) else "float32"
+    return load_target(plan.target_spec.model_copy(update={"dtype": dtype}))
+
+
+def open_corpus(plan: TrainingPlan, target: Target) -> Corpus:
+    """Open the corpus of a plan.
+
+    Raises:
+        DataError: No corpus, a damaged or empty one, or one of another target.
+    """
+    return Corpus.open(Path(plan.corpus).expanduser(), target.info)
+
+
+@dataclass(slots=True)
+class Session:
+    """A training, ready to run; a context manager.
+
+    Attributes:
+        plan: What was asked for.
+        target: The loaded target.
+        corpus: The text.
+        entries: The drafters' configurations.
+        pupils: The drafters in training.
+        store: Features of the corpus.
+        stream: What to train on.
+        feeder: Makes lessons of it.
+        exam: What to evaluate on.
+        held_out: Documents that are not trained on.
+    """
+
+    plan: TrainingPlan
+    target: Target
+    corpus: Documents
+    entries: list[Entry]
+    pupils: list[Pupil]
+    store: FeatureStore
+    stream: Stream
+    feeder: Feeder
+    exam: Exam
+    held_out: list[int]
+
+    @classmethod
+    def open(cls, plan: TrainingPlan, target: Target, corpus: Documents) -> Self:
+        """Make everything ready.
+
+        Raises:
+            SpecError: A drafter's options make no sense.
+            DataError: The corpus has nothing to train on or to hold out.
+            DrafterError: A checkpoint to start from does not fit.
+        """
+        entries = enlist(plan, TargetShape.of(target.load_context()))
+        frequent = _frequent_ids(corpus, target, plan.draft_vocab_size)
+        networks = [_network(entry, plan, target, frequent) for entry in entries]
+        draft_ids = _shared_ids(networks, entries)
+        autocast = torch.bfloat16 if _wants_bfloat16(plan) else None
+        pupils = [
+            Pupil(entry, network, plan, autocast) for entry, network in zip(entries, networks, strict=True)
+        ]
+        requires = Requires()
+        for network in networks:
+            requires |= network.requires
+        train, held_out = _split(corpus, plan)
+        with ExitStack() as opened:
+            folder = features_folder(corpus, target, requires)
+            store = opened.enter_context(FeatureStore(corpus, target, requires, folder))
+            packing = Packing(plan.segment_tokens, plan.max_segment_tokens, plan.long_share)
+            anchoring = Anchoring(plan.num_anchors, plan.memory_rows, plan.min_context_share)
+            stream = Stream(_documents(corpus, store, train, plan.roles), packing, anchoring, plan.seed)
+            feeder = Feeder(
+                corpus,
+                store,
+                target.model.get_output_embeddings().weight,
+                draft_ids,
+                num_slots=max(entry.config.num_slots for entry in entries),
+                roles=plan.roles,
+                token_share=plan.token_share,
+                softcap=getattr(target.model.config, "final_logit_softcapping", None),
+            )
+            if plan.init_from is None:
+                _warm_start(networks, stream, feeder, plan)
+            exam = Exam(_exam_documents(corpus, store, held_out, plan), plan, feeder)
+            opened.pop_all()
+        return cls(plan, target, corpus, entries, pupils, store, stream, feeder, exam, held_out)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.store.__exit__(kind, error, trace)
+
+    @property
+    def uses_bfloat16(self) -> bool:
+        """Whether the drafters' passes run in bfloat16."""
+        return _wants_bfloat16(self.plan)
+
+    def describe(self) -> list[str]:
+        """Documents, steps and disk, for people."""
+        documents = (
+            f"{len(self.stream.documents)} documents to learn from, {len(self.held_out)} held out, "
+            f"{self.store.num_rows:,} tokens in all; {self.stream.epoch_steps} steps go through them once."
+        )
+        return [documents, self.store.describe()]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What must be the same when a training goes on."""
+        return {
+            "corpus": self.corpus.hash,
+            "target": self.target.info.fingerprint.weights,
+            "tokenizer": self.target.info.fingerprint.tokenizer,
+        }
+
+
+def _network(entry: Entry, plan: TrainingPlan, target: Target, draft_ids: list[int]) -> DraftNetwork:
+    """A drafter's network with its first weights, float32 on the plan's device."""
+    context = target.load_context()
+    if plan.init_from is not None:
+        network = load_network(Path(plan.init_from).expanduser() / entry.label, context)
+        if network.config != entry.config:
+            changed = _changed(network.config.model_dump(), entry.config.model_dump())
+            raise SpecError(
+                f"{plan.init_from}/{entry.label} is not the drafter that is asked for: {changed}. "
+                "Ask for the same options, or drop --init-from."
+            )
+        network = network.float().requires_grad_(True)
+    else:
+        torch.manual_seed(plan.seed)
+        network = entry.build()
+        network.set_vocabulary(draft_ids)
+        network.initialise(context)
+        network = network.to(device=context.device, dtype=torch.float32)
+    network.attach(target.model)
+    return network.train()
+
+
+def _warm_start(networks: Sequence[DraftNetwork], stream: Stream, feeder: Feeder, plan: TrainingPlan) -> None:
+    """Closed-form starts on the first segments, at all rows that may be anchors; then as sure as they should be."""
+    steps = range(min(_WARM_SEGMENTS, stream.epoch_steps))
+    for network in networks:
+        segments = (stream(step)[0] for step in steps)
+        network.warm_start(
+            feeder.batch(stream, segment, np.sort(stream.candidates(segment)[0])) for segment in segments
+        )
+    lessons = [feeder.lesson(stream, *stream(step)) for step in steps[:_CALIBRATION_STEPS]]
+    for network in networks:
+        _soften(network, lessons, plan.slot_decay)
+
+
+@torch.no_grad()
+def _soften(network: DraftNetwork, lessons: Sequence[Lesson], slot_decay: float) -> None:
+    """Scale the head's norm to where the loss is least: a fit by least squares is too sure of itself."""
+    losses = torch.zeros(len(_SCALES))
+    for lesson in lessons:
+        logits = network(lesson.batch)
+        teacher = lesson.teacher.first(network.config.num_slots)
+        weights = slot_weights(teacher.is_scored, slot_decay)
+        losses += torch.tensor([float(teacher_loss(logits * scale, teacher, weights)) for scale in _SCALES])
+    network.head.norm.weight.mul_(_SCALES[int(losses.argmin())])
+
+
+def _changed(mine: dict[str, Any], theirs: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{key} {mine[key]} there, {theirs[key]} here" for key in mine if mine[key] != theirs[key]
+    )
+
+
+def _frequent_ids(corpus: Documents, target: Target, size: int) -> list[int]:
+    """The most frequent tokens, those that end a reply always among them."""
+    vocab_size = target.info.vocab_size
+    if size > vocab_size:
+        raise SpecError(f"draft_vocab_size {size} exceeds the target's {vocab_size} tokens. Ask for fewer.")
+    counts = corpus.token_counts().clone()
+    counts[list(target.info.eos_token_ids)] = counts.max() + 1
+    return torch.argsort(counts, descending=True, stable=True)[:size].tolist()
+
+
+def _shared_ids(networks: Sequence[DraftNetwork], entries: Sequence[Entry]) -> torch.Tensor:
+    """The draft vocabulary; drafters that were started from checkpoints must agree on it."""
+    ids = networks[0].head.draft_ids
+    for network, entry in zip(networks, entries, strict=True):
+        if not torch.equal(network.head.draft_ids, ids):
+            raise SpecError(
+                f"{entry.label} and {entries[0].label} were trained with different draft vocabularies. "
+                "Train them apart."
+            )
+    return ids
+
+
+def _split(corpus: Documents, plan: TrainingPlan) -> tuple[list[int], list[int]]:
+    if corpus.num_documents == 0:
+        raise DataError(f"The corpus {plan.corpus} is empty. Build it with: hyflash-bench corpus build")
+    train, held_out = corpus.split(plan.held_out_share, plan.seed)
+    if not train or not held_out:
+        raise DataError(
+            f"The corpus {plan.corpus} holds {corpus.num_documents} documents, of which {len(train)} fall to "
+            f"training and {len(held_out)} to evaluation; neither can be empty. Change --held-out-share "
+            f"(now {plan.held_out_share}), or build a larger corpus."
+        )
+    return train, held_out
+
+
+def _documents(
+    corpus: Documents, store: FeatureStore, indices: Sequence[int], roles: tuple[int, ...]
+) -> list[Document]:
+    found = []
+    for index in indices:
+        by: np.ndarray[Any, np.dtype[np.uint8]] = corpus.document(index)[1][: store.lengths[index]].numpy()
+        found.append(Document.of(index, by, roles))
+    return found
+
+
+def _exam_documents(
+    corpus: Documents, store: FeatureStore, indices: Sequence[int], plan: TrainingPlan
+) -> list[Document]:
+    """Held-out documents with anchors in greedy replies; in all that is scored, where there are none."""
+    greedy = _documents(corpus, store, indices, (_GREEDY_ROLE,))
+    if any(len(document.candidates) for document in greedy):
+        return greedy
+    return _documents(corpus, store, indices, plan.roles)
+
+
+def _wants_bfloat16(plan: TrainingPlan) -> bool:
+    if plan.precision == "auto":
+        return _has_fast_bfloat16(plan.device)
+    return plan.precision == "bfloat16"
+
+
+def _has_fast_bfloat16(device: str) -> bool:
+    """Whether products in bfloat16 are worth it: most GPUs, CPUs with instructions of their own for it."""
+    if device.startswith("cuda"):
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    known = (
+        getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    )
+    return device == "cpu" and any(ask() for ask in known if ask is not None)

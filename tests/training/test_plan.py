@@ -1,0 +1,60 @@
+"""Plans: what may be written, what may change, and the learning rate that follows."""
+
+from __future__ import annotations
+
+import pytest
+
+from hyflash_bench.errors import SpecError
+from hyflash_bench.training.plan import TrainingPlan, split_drafters
+from hyflash_bench.training.schedule import learning_rate
+
+
+def _plan(**values):
+    return TrainingPlan.parse({"corpus": "corpus", **values})
+
+
+def test_a_list_of_drafters_keeps_options_with_their_drafter():
+    texts = ["hyflash,full-context:num_layers=1,intermediate_size=64,medusa", "window:window=32"]
+    assert split_drafters(texts) == [
+        "hyflash",
+        "full-context:num_layers=1,intermediate_size=64",
+        "medusa",
+        "window:window=32",
+    ]
+
+
+def test_a_plan_survives_being_written_down():
+    plan = _plan(drafters=["hyflash:num_layers=3", "eagle"], roles=[2, 4], ema=0.9)
+    assert TrainingPlan.parse(plan.to_mapping()) == plan
+
+
+def test_only_where_and_how_long_may_change():
+    plan = _plan()
+    assert plan.differences(_plan(steps=9, max_minutes=5, device="cuda", save_every_s=1)) == {}
+    assert plan.differences(_plan(learning_rate=0.5)) == {"learning_rate": (0.001, 0.5)}
+
+
+def test_unknown_keys_and_bad_values_are_named():
+    with pytest.raises(SpecError, match="did you mean 'steps'"):
+        _plan(stepz=3)
+    with pytest.raises(SpecError, match="max_segment_tokens 100 is below segment_tokens 200"):
+        _plan(segment_tokens=200, max_segment_tokens=100)
+    with pytest.raises(SpecError, match="roles"):
+        _plan(roles=[7])
+
+
+@pytest.mark.parametrize("decay", ["wsd", "cosine", "linear"])
+def test_the_rate_rises_to_its_height_and_falls_to_almost_nothing(decay: str):
+    plan = _plan(steps=100, decay=decay, warmup_share=0.1, decay_share=0.2, learning_rate=1.0)
+    rates = [learning_rate(plan, step) for step in range(100)]
+    assert rates[:10] == sorted(rates[:10])
+    assert max(rates) == pytest.approx(1.0)
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+    assert 0 < rates[-1] < 0.06
+
+
+def test_with_wsd_more_steps_change_nothing_before_the_decay():
+    short, long = _plan(steps=100, warmup_share=0), _plan(steps=200, warmup_share=0)
+    assert [learning_rate(short, step) for step in range(75)] == [
+        learning_rate(long, step) for step in range(75)
+    ]
