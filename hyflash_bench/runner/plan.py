@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from hyflash_bench.results.records import CellRecord, TraceRecord
 from hyflash_bench.runner.estimate import Pace, effort_of
 from hyflash_bench.runner.work import Work, WorkCell
 from hyflash_bench.runner.worker import DrafterFacts
+from hyflash_bench.spec.baselines import checkpoint_folder
 from hyflash_bench.spec.drafter import DrafterSpec
 from hyflash_bench.spec.plan import Cell, content_id
 from hyflash_bench.spec.run import RunSpec
@@ -135,7 +137,7 @@ def _cell(
         target_id=target_id(target),
         target=str(target["name"]),
         drafter=drafter,
-        drafter_version=_drafter_version(drafter),
+        drafter_version=_drafter_version(drafter, str(target["name"])),
         suite=suite.spec.name,
         suite_hash=suite.suite_hash,
         task=item.task,
@@ -149,12 +151,25 @@ def _cell(
     )
 
 
-def _drafter_version(drafter: DrafterSpec) -> str:
-    """Hash of a drafter given as a file; what ships with a package changes with its version."""
+def _drafter_version(drafter: DrafterSpec, target: str) -> str:
+    """Hash of what a drafter is read from; what ships as code changes with the package's version."""
     path, separator, _ = drafter.name.partition(".py:")
-    if not separator:
+    if separator:
+        return hashlib.sha256(Path(f"{path}.py").read_bytes()).hexdigest()[:12]
+    folder = checkpoint_folder(drafter, target)
+    if folder is None:
         return ""
-    return hashlib.sha256(Path(f"{path}.py").read_bytes()).hexdigest()[:12]
+    files = sorted([*folder.glob("*.safetensors"), *folder.glob("config.json")])
+    return _files_version(tuple((file, file.stat().st_mtime_ns) for file in files))
+
+
+@lru_cache(maxsize=64)
+def _files_version(files: tuple[tuple[Path, int], ...]) -> str:
+    """Remembered, since every cell of a drafter asks for it."""
+    digest = hashlib.sha256()
+    for file, _ in files:
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()[:12]
 
 
 def _record(cell: Cell, drafter: DrafterFacts, num_conversations: int) -> CellRecord:

@@ -11,7 +11,7 @@ from hyflash_bench.data import data_folder
 from hyflash_bench.errors import MissingDependency
 from hyflash_bench.spec.drafter import DrafterSpec
 
-__all__ = ["Baseline", "shipped_baselines"]
+__all__ = ["Baseline", "checkpoint_folder", "shipped_baselines"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +52,14 @@ def shipped_baselines(target: str) -> tuple[Baseline, ...]:
         except (OSError, ValueError, KeyError, TypeError):
             continue  # loading it will say what is wrong with it
     return tuple(found)
+
+
+def checkpoint_folder(drafter: DrafterSpec, target: str) -> Path | None:
+    """Folder of the checkpoint that a drafter will read, if it reads one that is there."""
+    given = str(drafter.options.get("checkpoint") or "")
+    if given and Path(given).expanduser().is_dir():
+        return Path(given).expanduser()
+    for baseline in shipped_baselines(target):
+        if baseline.name == given or (not given and baseline.spec == DrafterSpec(name=drafter.name)):
+            return baseline.folder
+    return None

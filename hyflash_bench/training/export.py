@@ -44,6 +44,7 @@ def export(pupil: Pupil, session: Session, folder: Path, step: int, tokens_seen:
 def _budget(pupil: Pupil, session: Session, step: int, tokens_seen: int) -> dict[str, Any]:
     plan = session.plan
     return {
+        "drafter": pupil.entry.name,
         "name": pupil.entry.label,
         "steps": step,
         "planned_steps": plan.steps,

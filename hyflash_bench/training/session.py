@@ -178,7 +178,7 @@ def _network(entry: Entry, plan: TrainingPlan, target: Target, draft_ids: list[i
 
 
 def _warm_start(networks: Sequence[DraftNetwork], stream: Stream, feeder: Feeder, plan: TrainingPlan) -> None:
-    """Closed-form starts on the first segments, at all rows that may be anchors; then as sure as they should be."""
+    """Fit in closed form on the first segments, at all their possible anchors, then temper the result."""
     steps = range(min(_WARM_SEGMENTS, stream.epoch_steps))
     for network in networks:
         segments = (stream(step)[0] for step in steps)

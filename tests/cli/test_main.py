@@ -26,8 +26,8 @@ OPTIONS = {
     "--memory-caps --mode --num-threads --output-path --repeats --seed --target --temperature --timeout-s "
     "--top-k --top-p --trust-remote-code",
     "corpus": "--debug --help",
-    "train": "--config --corpus --debug --decay --device --draft-vocab-size --drafter --drafters --dry-run --ema "
-    "--evaluate-every --feature-dtype --fill-features --held-out-share --help --init-from --learning-rate "
+    "train": "--config --corpus --debug --decay --device --draft-vocab-size --drafter --drafters --dry-run "
+    "--ema --evaluate-every --feature-dtype --fill-features --held-out-share --help --init-from --learning-rate "
     "--long-share --match --max-minutes --max-segment-tokens --num-anchors --num-threads --output-path "
     "--precision --save-every-s --seed --segment-tokens --steps --target --token-share --trust-remote-code",
     "show": "--debug --help --json",

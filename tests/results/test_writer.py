@@ -10,9 +10,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from hyflash_bench.atomic import write_text
 from hyflash_bench.errors import DataError, RunLocked, SchemaTooNew, UsageError
 from hyflash_bench.results import RunWriter, load_run
-from hyflash_bench.atomic import write_text
 from hyflash_bench.results.records import ConversationRecord, Manifest, TraceRecord
 from hyflash_bench.results.schema import TABLES
 from tests.results.factory import DRAFTERS, FAILING, make_run, manifest_of, records
