@@ -59,7 +59,7 @@ __all__ = ["command"]
     "--long-share", type=float, metavar="P", shown="0.5", help="How often a long document is taken whole."
 )
 @option("--num-anchors", type=int, metavar="N", shown="96", help="Anchors of a batch.")
-@option("--learning-rate", type=float, metavar="R", shown="0.001", help="At its highest.")
+@option("--learning-rate", type=float, metavar="R", shown="0.0003", help="At its highest.")
 @option(
     "--decay",
     type=click.Choice(["wsd", "cosine", "linear"]),

@@ -17,7 +17,7 @@ SHIPPED_ROSTER = (
     "hyflash:num_layers=1",
     "hyflash:num_layers=3",
     "full-context:num_layers=1",
-    "full-context:num_layers=3,intermediate_size=1024",
+    "full-context:num_layers=3,intermediate_size=768",
     "window:num_layers=1",
     "medusa",
     "eagle",
@@ -97,7 +97,7 @@ class TrainingPlan(Spec):
     roles: tuple[int, ...] = Field(
         (2, 3, 4), min_length=1, description="Roles whose tokens are learnt: 2, 3 replies, 4 natural text."
     )
-    learning_rate: float = Field(1e-3, gt=0, le=1, description="At its highest.")
+    learning_rate: float = Field(3e-4, gt=0, le=1, description="At its highest.")
     warmup_share: float = Field(0.03, ge=0, le=1, description="Share of the steps in which it rises.")
     decay: Literal["wsd", "cosine", "linear"] = Field(
         "wsd", description="After the rise: constant with a linear end (wsd), or falling all the way."

@@ -17,11 +17,14 @@ from hyflash_bench.training.plan import TrainingPlan
 
 __all__ = ["ROSTER", "Entry", "enlist", "parameter_rows"]
 
+_BLOCK: Mapping[str, Any] = {"markov_rank": 64}
+"""What all block drafters share, so that they differ in nothing but what they are compared for."""
+
 ROSTER: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "hyflash": ("block", {"attention": "window", "memory": "gated-delta"}),
-    "full-context": ("block", {"attention": "full", "memory": "none"}),
-    "window": ("block", {"attention": "window", "memory": "none"}),
-    "memory-only": ("block", {"attention": "none", "memory": "gated-delta"}),
+    "hyflash": ("block", {**_BLOCK, "attention": "window", "memory": "gated-delta"}),
+    "full-context": ("block", {**_BLOCK, "attention": "full", "memory": "none"}),
+    "window": ("block", {**_BLOCK, "attention": "window", "memory": "none"}),
+    "memory-only": ("block", {**_BLOCK, "attention": "none", "memory": "gated-delta"}),
     "medusa": ("medusa", {}),
     "eagle": ("eagle", {}),
 }

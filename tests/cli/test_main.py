@@ -27,9 +27,10 @@ OPTIONS = {
     "--top-k --top-p --trust-remote-code",
     "corpus": "--debug --help",
     "train": "--config --corpus --debug --decay --device --draft-vocab-size --drafter --drafters --dry-run "
-    "--ema --evaluate-every --feature-dtype --fill-features --held-out-share --help --init-from --learning-rate "
-    "--long-share --match --max-minutes --max-segment-tokens --num-anchors --num-threads --output-path "
-    "--precision --save-every-s --seed --segment-tokens --steps --target --token-share --trust-remote-code",
+    "--ema --evaluate-every --feature-dtype --fill-features --held-out-share --help --init-from "
+    "--learning-rate --long-share --match --max-minutes --max-segment-tokens --num-anchors --num-threads "
+    "--output-path --precision --save-every-s --seed --segment-tokens --steps --target --token-share "
+    "--trust-remote-code",
     "show": "--debug --help --json",
     "report": "--debug --help --output --title",
     "ls": "--debug --help --json --verbose",
