@@ -38,6 +38,8 @@ bench: fetch
 	$(BIN)/python benchmarks/prompt_lookup.py
 	$(BIN)/python benchmarks/replay.py
 	$(BIN)/python benchmarks/peak_memory.py
+	$(BIN)/python benchmarks/drafters.py
+	$(BIN)/python benchmarks/drafters.py --random --contexts 2048 131072
 
 setup: $(VENV)/.installed
 
