@@ -82,8 +82,14 @@ class Session:
     held_out: list[int]
 
     @classmethod
-    def open(cls, plan: TrainingPlan, target: Target, corpus: Documents) -> Self:
+    def open(cls, plan: TrainingPlan, target: Target, corpus: Documents, *, is_new: bool = False) -> Self:
         """Make everything ready.
+
+        Args:
+            plan: What was asked for.
+            target: Loaded.
+            corpus: Opened.
+            is_new: Nothing is to be restored: networks get the best start there is.
 
         Raises:
             SpecError: A drafter's options make no sense.
@@ -118,7 +124,7 @@ class Session:
                 token_share=plan.token_share,
                 softcap=getattr(target.model.config, "final_logit_softcapping", None),
             )
-            if plan.init_from is None:
+            if is_new and plan.init_from is None:
                 _warm_start(networks, stream, feeder, plan)
             exam = Exam(_exam_documents(corpus, store, held_out, plan), plan, feeder)
             opened.pop_all()

@@ -24,6 +24,7 @@ from hyflash_bench.training.state import Progress, StateFolder
 __all__ = ["Outcome", "train"]
 
 PLAN_FILE = "plan.yaml"
+STATE_FOLDER = "state"
 _TELL_EVERY_S = 10.0
 
 
@@ -67,7 +68,8 @@ def train(
         _compare_with_stored(plan, folder)
         listener(Said(f"Loading target {plan.target} ..."))
         target = open_target(plan)
-        with Session.open(plan, target, open_corpus(plan, target)) as session:
+        is_new = StateFolder(folder / STATE_FOLDER).read() is None
+        with Session.open(plan, target, open_corpus(plan, target), is_new=is_new) as session:
             return _Trainer(session, folder, listener, should_stop).run()
 
 
@@ -77,7 +79,7 @@ class _Trainer:
     ) -> None:
         self._session, self._plan, self._folder = session, session.plan, folder
         self._tell, self._should_stop = listener, should_stop
-        self._states = StateFolder(folder / "state")
+        self._states = StateFolder(folder / STATE_FOLDER)
         self._began = time.monotonic()
         self._start = Progress()
         self._step, self._tokens = 0, 0

@@ -127,7 +127,7 @@ def test_exports_can_be_loaded_and_tell_what_they_are(run, loaded: Target) -> No
         assert (
             (folder / "curve.csv").read_text().startswith("step,loss,held_out_loss,acceptance_length,slot_1")
         )
-        assert "learning_rate: 0.001" in (folder / "recipe.yaml").read_text()
+        assert "learning_rate: 0.0003" in (folder / "recipe.yaml").read_text()
         card = (folder / "README.md").read_text()
         assert card.startswith("---\nlicense: apache-2.0")
         assert ("re-implementation from the abstract" in card) == (label == "hyflash-l1")
@@ -162,7 +162,7 @@ def test_time_is_up_after_max_minutes(run) -> None:
 
 def test_another_plan_for_the_same_folder_is_refused_with_the_difference(run) -> None:
     run()
-    with pytest.raises(UsageError, match=r"learning_rate was 0.001, now 0.5"):
+    with pytest.raises(UsageError, match=r"learning_rate was 0.0003, now 0.5"):
         run(learning_rate=0.5)
 
 

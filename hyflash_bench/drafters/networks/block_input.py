@@ -26,6 +26,8 @@ class BlockInput(nn.Module):
         super().__init__()
         self.eps = eps
         self.shared = Linear(2 * size, size, bias=False)
+        with torch.no_grad():  # as the embedding, until something better is known
+            self.shared.weight.copy_(torch.eye(size, 2 * size))
         self.codes = nn.Parameter(torch.randn(num_slots, size) * 0.02)
         self.narrow: Linear | None = None
         if rank:

@@ -86,7 +86,8 @@ def test_anchors_do_not_see_each_other(network: EagleNetwork) -> None:
     together = network(batch_of(LENGTHS, ANCHORS, network.requires))
     for index, anchor in enumerate(ANCHORS):
         alone = network(batch_of(LENGTHS, [anchor], network.requires))
-        assert torch.allclose(together[index], alone[0], atol=1e-5)
+        gap = (together[index] - alone[0]).abs().max()
+        assert float(gap) < 1e-5 * float(together.abs().max())
 
 
 def test_gradients_reach_every_parameter_through_the_unrolled_steps(network: EagleNetwork) -> None:
@@ -102,7 +103,11 @@ def test_the_start_is_the_targets_last_layer() -> None:
     """With the embedding half silent, step one computes the target's own next token."""
     shape = TargetShape.of(context())
     config = EagleConfig(
-        target=shape, taps=(0, 1), intermediate_size=shape.intermediate_size, draft_vocab_size=97
+        target=shape,
+        taps=(0, 1),
+        intermediate_size=shape.intermediate_size,
+        draft_vocab_size=97,
+        token_residual=False,
     )
     network = EagleNetwork(config)
     network.attach(context().model)
