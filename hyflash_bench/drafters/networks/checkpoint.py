@@ -67,6 +67,7 @@ def save_network(network: DraftNetwork, folder: Path, training: Mapping[str, Any
         except SafetensorError as error:
             # Its writer wraps the system's error in a text of its own.
             raise OSError(28 if "space" in str(error) else 5, str(error)) from error
+        temporary.chmod(0o644)  # safetensors writes for its owner alone
     write_text(folder / CONFIG_FILE, json.dumps(described, indent=2) + "\n")
 
 
