@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hyflash_bench.data import data_folder
-from hyflash_bench.errors import MissingDependency
+from hyflash_bench.spec.baselines import DEFAULT_CHECKPOINTS, checkpoint_folder
+from hyflash_bench.spec.drafter import DrafterSpec
 
 if TYPE_CHECKING:
     from hyflash_bench.results.reader import Run
@@ -35,8 +34,8 @@ def budget_of(run: Run, label: str) -> str | None:
     cell = next((cell for cell in run.manifest.cells if cell.drafter == label), None)
     if cell is None or "checkpoint" not in cell.drafter_options:
         return None
-    given = str(cell.drafter_options["checkpoint"] or "")
-    config = _config(cell.target, _names(cell.drafter_name, given))
+    options = {"checkpoint": cell.drafter_options["checkpoint"]}
+    config = _config(DrafterSpec(name=cell.drafter_name, options=options), cell.target)
     training = config.get("training") if config else None
     if not isinstance(training, Mapping):
         return "training not known"
@@ -44,38 +43,25 @@ def budget_of(run: Run, label: str) -> str | None:
 
 
 def is_shipped(target: str, label: str) -> bool:
-    """Whether the checkpoint that a label asks for by name comes with the package.
+    """Whether the checkpoint that a label asks for is there.
 
     Args:
         target: Name of the target.
-        label: ``hyflash:checkpoint=hyflash-l3``; one that names no checkpoint counts as shipped.
+        label: ``hyflash:checkpoint=hyflash-l3``; a drafter that reads none counts as shipped.
     """
-    _, _, options = label.partition(":")
-    wanted = [text.partition("=")[2] for text in options.split(",") if text.startswith("checkpoint=")]
-    return not wanted or Path(wanted[0]).is_dir() or _config(target, wanted) is not None
+    drafter = DrafterSpec.from_text(label)
+    return drafter.name not in DEFAULT_CHECKPOINTS or checkpoint_folder(drafter, target) is not None
 
 
-def _names(drafter: str, given: str) -> list[str]:
-    """Folders that may hold a drafter's checkpoint; its default is the shallow one."""
-    return [given] if given else [f"{drafter}-l1", drafter]
-
-
-def _config(target: str, names: list[str]) -> dict[str, Any] | None:
-    """The first configuration there is; only a plain name is one of a shipped checkpoint."""
-    try:
-        folder = data_folder("baselines") / Path(target).name
-    except MissingDependency:
+def _config(drafter: DrafterSpec, target: str) -> dict[str, Any] | None:
+    folder = checkpoint_folder(drafter, target)
+    if folder is None:
         return None
-    for name in names:
-        if name != Path(name).name:
-            continue
-        try:
-            found = json.loads((folder / name / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(found, dict):
-            return found
-    return None
+    try:
+        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _told(training: Mapping[str, Any]) -> str:

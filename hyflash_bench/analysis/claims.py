@@ -147,7 +147,22 @@ class _Test:
         """What keeps the verdict back, or what is missing below it."""
         pending = 0 if self.problem else sum(map(self.gains.num_pending, self._arms))
         missing = f"{pending} conversations not run yet" if pending else None
-        return "; ".join(filter(None, (self.gain.ratio.reason, missing))) or None
+        unequal = "the training budgets differ" if self._has_unequal_budgets else None
+        return "; ".join(filter(None, (self.gain.ratio.reason, unequal, missing))) or None
+
+    @property
+    def verdict(self) -> Outcome:
+        """An acceptance that more training may have bought decides nothing."""
+        outcome = judge(self.claim, self.gain.ratio)
+        is_counted = self.metric.pooling == "max"
+        if outcome == "not tested" or is_counted or not self._has_unequal_budgets:
+            return outcome
+        return "inconclusive"
+
+    @property
+    def _has_unequal_budgets(self) -> bool:
+        budgets = {budget_of(self.gains.run, arm.drafter) for arm in self._arms} - {None}
+        return len(budgets) > 1
 
     @property
     def budget(self) -> str | None:
@@ -182,7 +197,7 @@ def _row(test: _Test) -> dict[str, Any]:
         "claim": claim.id,
         "statement": claim.statement,
         "source": "paper" if claim.source == "paper" else "this project's control",
-        "verdict": judge(claim, ratio),
+        "verdict": test.verdict,
         "ratio": ratio.value,
         "ratio_low": ratio.low,
         "ratio_high": ratio.high,

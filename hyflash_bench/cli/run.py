@@ -40,7 +40,7 @@ __all__ = ["command", "show_plan", "stoppable"]
     "drafters",
     metavar="SPEC",
     multiple=True,
-    shown="autoregressive, prompt-lookup, suffix",
+    shown="autoregressive, prompt-lookup, suffix, and the baselines shipped for the target",
     help="NAME, NAME:key=value,key=value or FILE.py:Class; see ls drafters -v. Repeatable.",
 )
 @option(

@@ -35,7 +35,6 @@ class Eagle(TrainedDrafter):
 
     name = "eagle"
     network_kind = "eagle"
-    default_checkpoint = "eagle"
 
     class Options(TrainedOptions):
         """What may be set."""

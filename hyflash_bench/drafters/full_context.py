@@ -16,7 +16,6 @@ class FullContext(BlockDrafter):
     """Block drafter with attention over the whole verified text: its keys and values grow with it."""
 
     name = "full-context"
-    default_checkpoint = "full-context-l1"
     wanted = "full attention without a memory"
 
     class Options(TrainedOptions):

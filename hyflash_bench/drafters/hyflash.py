@@ -32,7 +32,6 @@ class HyFlash(BlockDrafter):
     """
 
     name = "hyflash"
-    default_checkpoint = "hyflash-l1"
     wanted = "windowed attention with a memory"
 
     class Options(TrainedOptions):

@@ -31,7 +31,6 @@ class Medusa(TrainedDrafter):
 
     name = "medusa"
     network_kind = "medusa"
-    default_checkpoint = "medusa"
 
     class Options(TrainedOptions):
         """What may be set."""

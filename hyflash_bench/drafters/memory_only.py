@@ -16,7 +16,6 @@ class MemoryOnly(BlockDrafter):
     """
 
     name = "memory-only"
-    default_checkpoint = "memory-only-l1"
     wanted = "a memory without windowed attention (attention=none)"
 
     @classmethod

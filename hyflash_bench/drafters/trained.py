@@ -31,14 +31,13 @@ class TrainedDrafter(Drafter):
 
     Options = TrainedOptions
     network_kind: ClassVar[str]
-    default_checkpoint: ClassVar[str]
 
     options: TrainedOptions
     network: DraftNetwork
 
     def load(self, context: LoadContext) -> None:
         """See :meth:`Drafter.load`."""
-        folder = find_checkpoint(self.options.checkpoint, self.default_checkpoint, context)
+        folder = find_checkpoint(self.name, self.options.checkpoint, context)
         network = load_network(folder, context)
         if network.kind != self.network_kind:
             raise DrafterError(

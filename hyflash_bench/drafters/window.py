@@ -12,7 +12,6 @@ class Window(BlockDrafter):
     """HyFlash without its memory: attends to the last rows only, and forgets what is older."""
 
     name = "window"
-    default_checkpoint = "window-l1"
     wanted = "windowed attention without a memory"
 
     @classmethod

@@ -11,7 +11,17 @@ from hyflash_bench.data import data_folder
 from hyflash_bench.errors import MissingDependency
 from hyflash_bench.spec.drafter import DrafterSpec
 
-__all__ = ["Baseline", "checkpoint_folder", "shipped_baselines"]
+__all__ = ["DEFAULT_CHECKPOINTS", "Baseline", "checkpoint_folder", "shipped_baselines"]
+
+DEFAULT_CHECKPOINTS = {
+    "hyflash": "hyflash-l1",
+    "full-context": "full-context-l1",
+    "window": "window-l1",
+    "memory-only": "memory-only-l1",
+    "medusa": "medusa",
+    "eagle": "eagle",
+}
+"""The baseline that each trained drafter reads when none is named: of several depths the shallowest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +43,7 @@ class Baseline:
     @property
     def spec(self) -> DrafterSpec:
         """How to ask for it; the shallow one of its kind is what its drafter loads anyway."""
-        is_default = self.name in (self.drafter, f"{self.drafter}-l1")
+        is_default = self.name == DEFAULT_CHECKPOINTS.get(self.drafter)
         return DrafterSpec(name=self.drafter, options={} if is_default else {"checkpoint": self.name})
 
 
@@ -55,11 +65,20 @@ def shipped_baselines(target: str) -> tuple[Baseline, ...]:
 
 
 def checkpoint_folder(drafter: DrafterSpec, target: str) -> Path | None:
-    """Folder of the checkpoint that a drafter will read, if it reads one that is there."""
+    """Folder of the checkpoint that a drafter will read, if it reads one that is there.
+
+    Args:
+        drafter: Its option ``checkpoint`` is a folder, the name of a baseline, or empty for the default.
+        target: Short name of the target.
+    """
     given = str(drafter.options.get("checkpoint") or "")
     if given and Path(given).expanduser().is_dir():
         return Path(given).expanduser()
-    for baseline in shipped_baselines(target):
-        if baseline.name == given or (not given and baseline.spec == DrafterSpec(name=drafter.name)):
-            return baseline.folder
-    return None
+    name = given or DEFAULT_CHECKPOINTS.get(drafter.name, "")
+    if not name or name != Path(name).name:
+        return None
+    try:
+        folder = data_folder("baselines") / Path(target).name / name
+    except MissingDependency:
+        return None
+    return folder if (folder / "config.json").is_file() else None

@@ -237,9 +237,10 @@ def _shared_ids(networks: Sequence[DraftNetwork], entries: Sequence[Entry]) -> t
 
 
 def _split(corpus: Documents, plan: TrainingPlan) -> tuple[list[int], list[int]]:
+    """The same for every seed, so that seeds are compared on the same text and none has learnt it."""
     if corpus.num_documents == 0:
         raise DataError(f"The corpus {plan.corpus} is empty. Build it with: hyflash-bench corpus build")
-    train, held_out = corpus.split(plan.held_out_share, plan.seed)
+    train, held_out = corpus.split(plan.held_out_share)
     if not train or not held_out:
         raise DataError(
             f"The corpus {plan.corpus} holds {corpus.num_documents} documents, of which {len(train)} fall to "

@@ -130,6 +130,11 @@ Measure = Callable[..., tuple[list[dict[str, Any]], Result]]
 @pytest.fixture
 def measure(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> Measure:
     """Call ``claims --run`` with a double of the runner; gives what it was asked and the result."""
+    monkeypatch.setenv("HYFLASH_BENCH_BASELINES_DIR", str(tmp_path))
+    for name in ("hyflash-l1", "full-context-l1"):
+        shipped = tmp_path / "smollm2-135m" / name
+        shipped.mkdir(parents=True)
+        (shipped / "config.json").write_text("{}")
 
     def measured(*words: str, **outcome: Any) -> tuple[list[dict[str, Any]], Result]:
         asked: list[dict[str, Any]] = []

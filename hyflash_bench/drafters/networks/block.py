@@ -144,6 +144,10 @@ class BlockNetwork(DraftNetwork):
         """See :attr:`DraftNetwork.requires`."""
         return Requires(taps=self.config.taps, last_hidden=self.config.last_hidden)
 
+    def is_delicate(self, name: str) -> bool:
+        """Gates are: one that forgets over thousands of rows lies closer to 1 than bfloat16 can tell."""
+        return name.startswith("writers.") and (".gates." in name or name.endswith("log_rates"))
+
     def initialise(self, context: LoadContext) -> None:
         """See :meth:`DraftNetwork.initialise`."""
         inherit(self, context.model)

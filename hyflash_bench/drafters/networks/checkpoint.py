@@ -14,10 +14,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from hyflash_bench.atomic import replacing, write_text
-from hyflash_bench.data import data_folder
 from hyflash_bench.drafters.base import LoadContext
 from hyflash_bench.drafters.networks.network import DraftNetwork, TargetShape
 from hyflash_bench.errors import DrafterError, HyFlashError
+from hyflash_bench.spec.baselines import DEFAULT_CHECKPOINTS, checkpoint_folder, shipped_baselines
+from hyflash_bench.spec.drafter import DrafterSpec
 
 __all__ = ["KINDS", "find_checkpoint", "load_network", "network_class", "save_network"]
 
@@ -42,7 +43,7 @@ def network_class(kind: str) -> type[DraftNetwork]:
 
 
 def save_network(network: DraftNetwork, folder: Path, training: Mapping[str, Any]) -> None:
-    """Write a network, its parameters in bfloat16; old files stay until the new ones are whole.
+    """Write a network, in bfloat16 where that is enough; old files stay until the new ones are whole.
 
     Args:
         network: What to save.
@@ -52,7 +53,10 @@ def save_network(network: DraftNetwork, folder: Path, training: Mapping[str, Any
     Raises:
         DataError: The disk is full or the folder cannot be written.
     """
-    tensors = {name: value.detach().to("cpu", torch.bfloat16) for name, value in network.named_parameters()}
+    tensors = {
+        name: value.detach().to("cpu", torch.float32 if network.is_delicate(name) else torch.bfloat16)
+        for name, value in network.named_parameters()
+    }
     tensors["head.draft_ids"] = network.head.draft_ids.to("cpu", torch.int32)
     described = {
         "format": FORMAT,
@@ -100,29 +104,35 @@ def load_network(folder: Path, context: LoadContext) -> DraftNetwork:
     tensors = _read_weights(folder, network)
     network = network.to_empty(device="cpu")
     network.load_state_dict(tensors, strict=True, assign=True)
-    network.to(device=context.device, dtype=context.dtype)
+    network.to(device=context.device)
+    for name, parameter in network.named_parameters():
+        if not network.is_delicate(name):
+            parameter.data = parameter.data.to(context.dtype)
     network.attach(context.model)
     return network.requires_grad_(False).eval()
 
 
-def find_checkpoint(given: str, default: str, context: LoadContext) -> Path:
-    """Folder of a checkpoint: a path, or the name of a baseline shipped for the target.
+def find_checkpoint(drafter: str, given: str, context: LoadContext) -> Path:
+    """Folder of a drafter's checkpoint.
+
+    Args:
+        drafter: Its name, for the default.
+        given: A folder, the name of a baseline shipped for the target, or nothing.
+        context: The loaded target.
 
     Raises:
-        DrafterError: There is neither; lists what there is.
+        DrafterError: There is none; lists what there is.
     """
-    wanted = given or default
-    if given and Path(given).expanduser().is_dir():
-        return Path(given).expanduser()
-    shipped = data_folder("baselines") / context.info.name
-    if (shipped / wanted / CONFIG_FILE).is_file():
-        found: Path = shipped / wanted
+    spec = DrafterSpec(name=drafter, options={"checkpoint": given})
+    found = checkpoint_folder(spec, context.info.name)
+    if found is not None:
         return found
-    names = sorted(path.parent.name for path in shipped.glob(f"*/{CONFIG_FILE}"))
+    names = [baseline.name for baseline in shipped_baselines(context.info.name)]
     known = f"Shipped for it: {', '.join(names)}." if names else "None is shipped for it."
     raise DrafterError(
-        f"There is no trained drafter {wanted!r} for target {context.info.name}. {known} Give the folder "
-        "of a checkpoint with checkpoint=FOLDER, or train one with: hyflash-bench train"
+        f"There is no trained drafter {given or DEFAULT_CHECKPOINTS.get(drafter, drafter)!r} for target "
+        f"{context.info.name}. {known} Give the folder of a checkpoint with checkpoint=FOLDER, or train one "
+        "with: hyflash-bench train"
     )
 
 
@@ -171,6 +181,8 @@ def _read_weights(folder: Path, network: DraftNetwork) -> dict[str, Tensor]:
                 f"{path}: tensor {name} is {list(value.shape)}, but the configuration "
                 f"says {list(expected[name].shape)}. Restore or retrain it."
             )
+        if value.is_floating_point() != expected[name].is_floating_point():
+            raise DrafterError(f"{path}: tensor {name} is {value.dtype}. Restore or retrain it.")
         if value.is_floating_point() and not value.isfinite().all():
             raise DrafterError(f"{path}: tensor {name} holds NaN or infinity. Restore or retrain it.")
     ids = tensors["head.draft_ids"].long()

@@ -142,7 +142,7 @@ class EagleNetwork(DraftNetwork):
         self.fusion.weight.zero_()
         self.fusion.weight[:, -size:] = torch.diag(1 / self.head.norm.weight)
         self.feature_norm.weight.fill_(1.0)
-        fit = LeastSquares(2 * size, 1, size)
+        fit = LeastSquares(2 * size, 1, size, intercept=False)
         for batch, wanted in wanted_rows(batches, 1):
             g = self.fuse(batch.features.rows((batch.anchors - 1).to(wanted.device)))
             fit.add(self.pair(batch.tokens[batch.anchors], g), wanted / self.head.norm.weight)

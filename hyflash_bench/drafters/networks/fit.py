@@ -28,18 +28,20 @@ class LeastSquares:
         num_inputs: Size of x.
         num_slots: B.
         num_outputs: Size of y.
+        intercept: Whether there is a ``b_j``; fit none where none can be kept.
     """
 
-    def __init__(self, num_inputs: int, num_slots: int, num_outputs: int) -> None:
+    def __init__(self, num_inputs: int, num_slots: int, num_outputs: int, *, intercept: bool = True) -> None:
         size = num_inputs + 1
         self._moments = torch.zeros(size, size, dtype=torch.float64)
         self._products = torch.zeros(num_slots, size, num_outputs, dtype=torch.float64)
-        self._counts = torch.zeros(num_slots, dtype=torch.float64)
+        self._intercept = intercept
         self._num_rows = 0
 
     def add(self, inputs: Tensor, outputs: Tensor) -> None:
         """Take in rows: ``[n, inputs]`` and ``[n, B, outputs]``."""
-        x = torch.cat([inputs.float(), inputs.new_ones(len(inputs), 1, dtype=torch.float32)], dim=1).cpu()
+        last = inputs.new_full((len(inputs), 1), float(self._intercept), dtype=torch.float32)
+        x = torch.cat([inputs.float(), last], dim=1).cpu()
         self._moments += (x.T @ x).double()
         self._products += torch.einsum("ni,njo->jio", x, outputs.float().cpu()).double()
         self._num_rows += len(x)
@@ -54,6 +56,8 @@ class LeastSquares:
         moments = self._moments.clone()
         ridge = _RIDGE * moments.diagonal()[:-1].mean()
         moments.diagonal()[:-1] += ridge
+        if not self._intercept:
+            moments[-1, -1] = 1.0
         solved = torch.linalg.solve(moments, self._products).mT.float()
         return SlotMaps(solved[..., :-1], solved[..., -1], self._moments[:-1, :-1].float())
 

@@ -149,6 +149,10 @@ class DraftNetwork(nn.Module, ABC):
             drafts token by token is given the true tokens ``a + 1 .. a + j`` for slot j.
         """
 
+    def is_delicate(self, name: str) -> bool:
+        """Whether a parameter stays in float32 wherever it goes, on disk too."""
+        return False
+
     def attach(self, model: Any) -> None:
         """Borrow the target's embedding and head (a transformers model)."""
         self._embedding = [model.get_input_embeddings().weight.detach()]

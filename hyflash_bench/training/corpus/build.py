@@ -128,8 +128,12 @@ def _build_part(part: Part, writer: CorpusWriter, overlap: Overlap, on_status: O
     for unit in range(writer.units_done(part.name), part.num_units):
         if writer.num_tokens(part.name) >= part.planned_tokens:
             break
-        for document in part.documents(unit, tell):
-            if overlap.holds(document.tokens.tolist()):
+        documents = list(part.documents(unit, tell))
+        hits = [overlap.holds(document.tokens.tolist()) for document in documents]
+        # A text that a suite quotes is left out whole, not only the piece that is quoted.
+        known = {document.group for document, is_hit in zip(documents, hits, strict=True) if is_hit} - {None}
+        for document, is_hit in zip(documents, hits, strict=True):
+            if is_hit or document.group in known:
                 writer.leave_out(part.name)
             else:
                 writer.add(part.name, document.tokens, document.roles, group=document.group)

@@ -42,7 +42,7 @@ def medusa(family: str = "llama", *, seed: int = 0, **options: Any) -> MedusaNet
 
 
 def saved(network: DraftNetwork, folder: Path) -> Path:
-    save_network(network, folder, {"steps": 3})
+    save_network(network, folder, {"drafter": network.kind, "steps": 3})
     return folder
 
 

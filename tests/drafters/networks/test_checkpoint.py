@@ -73,7 +73,7 @@ def test_parameters_are_stored_in_bfloat16_and_nothing_of_the_target(folder: Pat
     assert tensors.pop("head.draft_ids").dtype == torch.int32
     assert {value.dtype for value in tensors.values()} == {torch.bfloat16}
     assert tensors.keys() == {name for name, _ in eagle().named_parameters()}
-    assert json.loads((folder / "config.json").read_text())["training"] == {"steps": 3}
+    assert json.loads((folder / "config.json").read_text())["training"] == {"drafter": "eagle", "steps": 3}
 
 
 def test_it_takes_the_targets_precision(folder: Path) -> None:
@@ -193,15 +193,15 @@ def test_a_baseline_is_found_by_name_and_a_folder_by_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = shipped(eagle(), "eagle", tmp_path, monkeypatch)
-    assert find_checkpoint("", "eagle", context()) == found
-    assert find_checkpoint("eagle", "other", context()) == found
-    assert find_checkpoint(str(found), "other", context()) == found
+    assert find_checkpoint("eagle", "", context()) == found
+    assert find_checkpoint("other", "eagle", context()) == found
+    assert find_checkpoint("other", str(found), context()) == found
 
 
 def test_what_is_not_there_is_told_with_what_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shipped(eagle(), "eagle", tmp_path, monkeypatch)
     with pytest.raises(DrafterError, match=r"no trained drafter 'medusa' .* Shipped for it: eagle\."):
-        find_checkpoint("", "medusa", context())
+        find_checkpoint("medusa", "", context())
     monkeypatch.setenv("HYFLASH_BENCH_BASELINES_DIR", str(tmp_path / context().info.name))
     with pytest.raises(DrafterError, match="None is shipped for it"):
-        find_checkpoint("", "medusa", context())
+        find_checkpoint("medusa", "", context())

@@ -29,6 +29,18 @@ def test_a_linear_law_is_found() -> None:
     assert torch.allclose(maps.biases, offsets, atol=0.02)
 
 
+def test_without_an_intercept_the_map_alone_is_best() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(500, 8, generator=generator) + 1
+    y = torch.randn(500, 1, 5, generator=generator) + 2
+    fit = LeastSquares(8, 1, 5, intercept=False)
+    fit.add(x, y)
+    maps = fit.solve()
+    best = torch.linalg.lstsq(x, y[:, 0]).solution.T
+    assert torch.allclose(maps.weights[0], best, atol=0.01)
+    assert maps.biases.abs().max() == 0
+
+
 def test_slots_of_low_rank_difference_are_told_apart_exactly() -> None:
     generator = torch.Generator().manual_seed(0)
     first = torch.randn(1, 5, 8, generator=generator)
@@ -83,5 +95,7 @@ def _distance(network: DraftNetwork, batches: list[Batch]) -> float:
     for batch in batches:
         own = batch.features.last_hidden[batch.anchors] @ network.head.rows.T
         said = network(batch)[:, 0].log_softmax(-1)
-        total += float(torch.nn.functional.kl_div(said, own.log_softmax(-1), log_target=True))
+        total += float(
+            torch.nn.functional.kl_div(said, own.log_softmax(-1), reduction="batchmean", log_target=True)
+        )
     return total

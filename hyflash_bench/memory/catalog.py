@@ -1,0 +1,210 @@
+"""From a drafter's name and options to its form, through a checkpoint's configuration alone. No torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, Field
+
+from hyflash_bench.errors import DrafterError, UsageError
+from hyflash_bench.memory.forms import (
+    BlockForm,
+    DrafterForm,
+    EagleForm,
+    MedusaForm,
+    PlainForm,
+    Precision,
+    SmallModelForm,
+)
+from hyflash_bench.memory.shapes import KVDtype, ModelShape, WeightBits, read_shape
+from hyflash_bench.spec.base import Spec
+from hyflash_bench.spec.baselines import checkpoint_folder
+from hyflash_bench.spec.drafter import DrafterSpec
+
+__all__ = ["form_of"]
+
+_BYTES_PER_TOKEN: Mapping[str, tuple[int, int, str]] = {
+    "prompt-lookup": (240, 10, "about 240 bytes a token, as measured in texts of 512 to 2,048 tokens"),
+    "suffix": (190, 16, "about 190 bytes a token, as measured in texts of 512 to 2,048 tokens"),
+}
+"""Structures whose size depends on the text: bytes a token, tokens of a draft, and whence."""
+
+_RECIPES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "hyflash": ("block", {"attention": "window", "memory": "gated-delta", "markov_rank": 64}),
+    "full-context": ("block", {"attention": "full", "memory": "none", "markov_rank": 64}),
+    "window": ("block", {"attention": "window", "memory": "none", "markov_rank": 64}),
+    "memory-only": ("block", {"attention": "none", "memory": "gated-delta", "markov_rank": 64}),
+    "medusa": ("medusa", {}),
+    "eagle": ("eagle", {}),
+}
+"""What ``train`` makes of each name with one layer; of use where nothing was trained for a target yet."""
+
+
+class _Loose(Spec):
+    """Reads what it needs and leaves the rest to those who load the network."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class _Target(_Loose):
+    hidden_size: int = Field(ge=1)
+    intermediate_size: int = Field(ge=1)
+    num_heads: int = Field(ge=1)
+    num_kv_heads: int = Field(ge=1)
+    head_dim: int = Field(ge=1)
+
+
+class _Network(_Loose):
+    target: _Target
+    num_slots: int = Field(5, ge=1)
+    draft_vocab_size: int = Field(8192, ge=1)
+
+
+class _Block(_Network):
+    num_layers: int = Field(1, ge=1)
+    taps: tuple[int, ...] = ()
+    last_hidden: bool = True
+    attention: str = "window"
+    window: int = Field(64, ge=1)
+    chunk: int = Field(32, ge=1)
+    memory: str = "gated-delta"
+    memory_heads: int = Field(3, ge=1)
+    memory_key_dim: int = Field(64, ge=1)
+    memory_value_dim: int = Field(64, ge=1)
+    shared_memory: bool = False
+    intermediate_size: int = Field(0, ge=0)
+    slot_rank: int = Field(64, ge=0)
+    markov_rank: int = Field(0, ge=0)
+
+
+class _Eagle(_Network):
+    taps: tuple[int, ...]
+    last_hidden: bool = True
+    intermediate_size: int = Field(ge=1)
+    token_residual: bool = True
+
+
+class _Medusa(_Network):
+    hidden_layers: int = Field(1, ge=1)
+
+
+def form_of(
+    spec: DrafterSpec, target: ModelShape, *, bits: WeightBits = 32, kv_dtype: KVDtype = "float32"
+) -> DrafterForm | None:
+    """The form of a drafter for a target.
+
+    A trained drafter without a checkpoint for the target is taken as ``train`` would make it, and its
+    note says so. Its own weights have at least 16 bits, like its keys and values unless they are int8.
+
+    Args:
+        spec: Which drafter.
+        target: Of which target.
+        bits: Of the target's weights.
+        kv_dtype: Of the target's KV cache, and the drafter's.
+
+    Returns:
+        None where bytes cannot be known beforehand: plugins, drafters from files.
+
+    Raises:
+        UsageError: A checkpoint was named that is not there.
+        DrafterError: A checkpoint's configuration cannot be read, or is another drafter's.
+    """
+    if spec.name == "autoregressive":
+        return PlainForm(0, 0)
+    if spec.name in _BYTES_PER_TOKEN:
+        size, most, note = _BYTES_PER_TOKEN[spec.name]
+        return PlainForm(_whole(spec, "num_draft_tokens", most), size, note)
+    if spec.name == "small-model":
+        shape = read_shape(str(spec.options.get("model", "smollm2-135m")))
+        return SmallModelForm(_whole(spec, "num_draft_tokens", 4), shape, bits, kv_dtype)
+    if spec.name not in _RECIPES:
+        return None
+    return _trained(spec, target, Precision(4 if bits == 32 else 2, kv_dtype))
+
+
+def _trained(spec: DrafterSpec, target: ModelShape, precision: Precision) -> DrafterForm:
+    kind, values, note = _described(spec, target)
+    where = f"configuration of {spec.label}"
+    is_tree = bool(spec.options.get("tree", False))
+    if kind == "block":
+        block = _Block.parse(values, where)
+        return BlockForm(_most(spec, block), note, precision, block, _whole(spec, "window", 0))
+    if kind == "eagle":
+        eagle = _Eagle.parse(values, where)
+        most = _num_nodes(spec, "total_tokens") if is_tree else _most(spec, eagle)
+        return EagleForm(most, note, precision, eagle, _ahead(spec, eagle.num_slots))
+    medusa = _Medusa.parse(values, where)
+    nodes = min(_num_nodes(spec, "tree_nodes"), _num_paths(medusa)) if is_tree else 0
+    return MedusaForm(nodes or _most(spec, medusa), note, precision, medusa, nodes)
+
+
+def _described(spec: DrafterSpec, target: ModelShape) -> tuple[str, dict[str, Any], str]:
+    """Kind and configuration of a network, and what they rest on."""
+    folder = checkpoint_folder(spec, target.name)
+    kind, recipe = _RECIPES[spec.name]
+    if folder is not None:
+        described = _read_checkpoint(folder)
+        if described["kind"] != kind:
+            raise DrafterError(
+                f"{folder} holds a network of kind {described['kind']}; {spec.name} needs {kind}. "
+                "Choose another checkpoint or another drafter."
+            )
+        return kind, described["network"], ""
+    if spec.options.get("checkpoint"):
+        raise UsageError(
+            f"Drafter {spec.label!r}: there is no checkpoint {spec.options['checkpoint']!r} for "
+            f"{target.name}. Give a folder or the name of a shipped baseline, or drop checkpoint."
+        )
+    layers = target.num_layers
+    values = {
+        **recipe,
+        "taps": tuple(sorted({layers * 3 // 10, layers * 19 // 30, max(0, layers - 2)})),
+        "intermediate_size": target.intermediate_size,
+        "draft_vocab_size": min(8192, target.vocab_size),
+        "target": {name: getattr(target, name) for name in _Target.model_fields},
+    }
+    return kind, values, "nothing is trained for this target yet; sizes as train would make it, one layer"
+
+
+def _read_checkpoint(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    try:
+        described = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DrafterError(f"{path} cannot be read: {error}. Restore or retrain it.") from None
+    if not isinstance(described, dict) or not isinstance(described.get("network"), dict):
+        raise DrafterError(f"{path} is not the configuration of a drafter trained by this package.")
+    return {"kind": str(described.get("kind")), "network": described["network"]}
+
+
+def _ahead(spec: DrafterSpec, num_slots: int) -> int:
+    """Rows that an EAGLE-style draft puts behind the verified ones."""
+    if not spec.options.get("tree", False):
+        return num_slots
+    depth = _whole(spec, "depth", 0) or num_slots
+    return 1 + _whole(spec, "top_k", 4) * (depth - 1)
+
+
+def _most(spec: DrafterSpec, config: _Network) -> int:
+    """Tokens of the longest chain."""
+    return min(_whole(spec, "num_draft_tokens", 0) or config.num_slots, config.num_slots)
+
+
+def _num_nodes(spec: DrafterSpec, option: str) -> int:
+    """Most nodes of a tree."""
+    asked = _whole(spec, option, 16)
+    return min(asked, _whole(spec, "num_draft_tokens", 0) or asked)
+
+
+def _num_paths(config: _Medusa) -> int:
+    return sum(config.draft_vocab_size**depth for depth in range(1, config.num_slots + 1))
+
+
+def _whole(spec: DrafterSpec, option: str, default: int) -> int:
+    value = spec.options.get(option, default)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise UsageError(f"Drafter {spec.label!r}: {option} must be a whole number from 0, not {value!r}.")
+    return value
