@@ -15,6 +15,7 @@ __all__ = ["COMMANDS", "app"]
 COMMANDS = (
     "doctor",
     "fetch",
+    "fit",
     "run",
     "corpus",
     "train",

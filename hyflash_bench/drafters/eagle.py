@@ -19,12 +19,9 @@ from hyflash_bench.drafters.base import Draft, Features, Held, MemoryKind
 from hyflash_bench.drafters.networks.eagle import EagleNetwork
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.drafters.trained import TrainedDrafter, TrainedOptions
+from hyflash_bench.footprint import eagle_held, eagle_rows
 
 __all__ = ["Eagle"]
-
-CACHE_BLOCK = 256
-"""Keys and values grow by so many rows at a time."""
-
 
 class Eagle(TrainedDrafter):
     """One autoregressive layer on the target's features; chain or dynamic tree.
@@ -35,6 +32,7 @@ class Eagle(TrainedDrafter):
 
     name = "eagle"
     network_kind = "eagle"
+    default_checkpoint = "eagle"
 
     class Options(TrainedOptions):
         """What may be set."""
@@ -58,7 +56,7 @@ class Eagle(TrainedDrafter):
         gain = self.network.head.norm.weight
         self._num_observed = 0
         self._last = gain.new_zeros(1, len(gain))
-        self._cache = self._new_cache(self._capacity(0))
+        self._cache = self._new_cache(eagle_rows(0, self._most_ahead))
 
     @torch.inference_mode()
     def observe(self, tokens: Tensor, features: Features) -> None:
@@ -101,13 +99,8 @@ class Eagle(TrainedDrafter):
 
     def memory_formula(self, context_length: int) -> dict[MemoryKind, int]:
         """Blocks of keys and values with room for running ahead, and the last row's features."""
-        target, size = self.network.config.target, self._last.element_size()
-        row = 2 * target.num_kv_heads * target.head_dim * size
-        return {
-            **super().memory_formula(context_length),
-            "kv": self._capacity(context_length) * row,
-            "state": target.hidden_size * size,
-        }
+        held = eagle_held(self.network.config, context_length, self._last.element_size(), self._most_ahead)
+        return super().memory_formula(context_length) | held
 
     # A chain
 
@@ -218,12 +211,12 @@ class Eagle(TrainedDrafter):
         self._cache[0, :, rows] = keys.transpose(0, 1)
         self._cache[1, :, rows] = values.transpose(0, 1)
 
-    def _capacity(self, num_observed: int) -> int:
+    @property
+    def _most_ahead(self) -> int:
+        """Rows that a draft puts behind the verified ones."""
         if self.options.tree:
-            ahead = 1 + self.options.top_k * (self._depth - 1)
-        else:
-            ahead = self.network.config.num_slots
-        return -(-(max(num_observed - 1, 0) + ahead) // CACHE_BLOCK) * CACHE_BLOCK
+            return 1 + self.options.top_k * (self._depth - 1)
+        return self.network.config.num_slots
 
     def _new_cache(self, capacity: int) -> Tensor:
         """``[2, kv_heads, capacity, head_dim]``."""
@@ -231,7 +224,7 @@ class Eagle(TrainedDrafter):
         return self._last.new_empty(2, target.num_kv_heads, capacity, target.head_dim)
 
     def _grow(self, num_kept: int) -> None:
-        capacity = self._capacity(self._num_observed)
+        capacity = eagle_rows(self._num_observed, self._most_ahead)
         if capacity > self._cache.shape[2]:
             held, self._cache = self._cache, self._new_cache(capacity)
             self._cache[:, :, :num_kept] = held[:, :, :num_kept]

@@ -16,6 +16,7 @@ from hyflash_bench.drafters.base import Draft, Features, Held, MemoryKind
 from hyflash_bench.drafters.networks.medusa import MedusaNetwork
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.drafters.trained import TrainedDrafter, TrainedOptions
+from hyflash_bench.footprint import medusa_held
 
 __all__ = ["Medusa"]
 
@@ -31,6 +32,7 @@ class Medusa(TrainedDrafter):
 
     name = "medusa"
     network_kind = "medusa"
+    default_checkpoint = "medusa"
 
     class Options(TrainedOptions):
         """What may be set."""
@@ -84,9 +86,8 @@ class Medusa(TrainedDrafter):
 
     def memory_formula(self, context_length: int) -> dict[MemoryKind, int]:
         """A row of the target's width, and the tree's table; neither grows."""
-        state = self.network.config.target.hidden_size * self._row.element_size()
-        weights = super().memory_formula(context_length)
-        return {**weights, "state": state, "buffer": self._tree.nbytes}
+        held = medusa_held(self.network.config, self._row.element_size(), self._tree.shape[1])
+        return super().memory_formula(context_length) | held
 
     @property
     def _num_nodes(self) -> int:

@@ -124,17 +124,17 @@ class Plan:
         }
 
     def _limits(self, budget: Budget) -> Iterator[dict[str, Any]]:
-        alone = longest_context(partial(self.total_bytes, None), budget.num_bytes)
+        alone = self._longest(None, budget)["largest_context"]
         for label, form in self.drafters:
             row: dict[str, Any] = {"budget": budget.name, "budget_bytes": budget.num_bytes, "drafter": label}
             if form is None:
                 yield {**row, **_UNKNOWN, "note": "its bytes cannot be known beforehand"}
                 continue
-            fits = longest_context(partial(self.total_bytes, form), budget.num_bytes)
-            per_token = self.bytes_per_context_token(form)
+            found = self._longest(form, budget)
+            fits, per_token = found["largest_context"], self.bytes_per_context_token(form)
             yield {
                 **row,
-                **self._decided(fits),
+                **found,
                 "tokens_lost_to_drafter": None if fits is None or alone is None else alone - fits,
                 "context_bytes_per_token": per_token,
                 "drafter_bytes_at_8192": sum(form.held(8192).values()),
@@ -142,8 +142,9 @@ class Plan:
                 "note": form.note,
             }
 
-    def _decided(self, fits: int | None) -> dict[str, Any]:
-        """The longest context of memory and model, and which of them ends it."""
+    def _longest(self, form: DrafterForm | None, budget: Budget) -> dict[str, Any]:
+        """The longest context that memory and model allow, and which of them ends it."""
+        fits = longest_context(partial(self.total_bytes, form), budget.num_bytes)
         limit = self.target.max_positions
         if fits is None:
             return {"largest_context": None, "memory_context": None, "limited_by": "weights"}

@@ -6,13 +6,16 @@ Nothing here is measured but the acceptance that goes in, so every result is nam
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hyflash_bench.memory.shapes import KVDtype, ModelShape, PassCost, WeightBits
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
     from numpy.typing import NDArray
 
     from hyflash_bench.memory.forms import DrafterForm
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.float64]
 
-__all__ = ["Scene", "SimulatedSteps", "pass_seconds"]
+__all__ = ["Scene", "SimulatedSteps", "pass_seconds", "simulated_speeds"]
 
 PREFILL_ROWS = 512
 """Prompt tokens in one pass of a prefill."""
@@ -145,3 +148,41 @@ class Scene:
 
     def _seconds(self, cost: PassCost) -> Numbers:
         return np.asarray(pass_seconds(cost, self.device, _COMPUTE[self.bits]))
+
+
+def simulated_speeds(
+    steps: pd.DataFrame, scene: Scene, forms: Mapping[str, DrafterForm]
+) -> list[dict[str, Any]]:
+    """What the acceptance measured in a run would give on a device.
+
+    Args:
+        steps: The steps table of a run.
+        scene: The run's target on the device.
+        forms: Drafters by label; others are left out.
+
+    Returns:
+        A row for each drafter and context length that the suite asked for, missing where it fixed none.
+    """
+    import pandas as pd
+
+    wanted = steps["is_scored"] & steps["memory_cap_bytes"].isna() & (steps["status"] == "ok")
+    counted = steps[wanted & steps["drafter"].isin(list(forms))]
+    rows = []
+    groups: Any = counted.groupby(["drafter", "context_rung"], dropna=False, sort=False)
+    for (label, rung), group in groups:
+        drafted, committed, context = (
+            group[name].to_numpy(dtype=np.float64) for name in ("drafted", "committed", "context_length")
+        )
+        found = scene.steps(forms[str(label)], drafted, committed, context)
+        rows.append(
+            {
+                "device": scene.device.name,
+                "drafter": str(label),
+                "context_rung": None if pd.isna(rung) else int(rung),
+                "num_steps": len(group),
+                "measured_committed_per_step": float(committed.mean()),
+                "simulated_tok_per_s": found.simulated_tok_per_s,
+                "simulated_speedup": found.simulated_speedup,
+            }
+        )
+    return rows

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from hyflash_bench.data import data_folder
-from hyflash_bench.errors import UnknownName
+from hyflash_bench.errors import SpecError, UnknownName
 from hyflash_bench.spec.base import Spec
 from hyflash_bench.spec.units import format_bytes, parse_bytes
 from hyflash_bench.spec.yaml import read_yaml
@@ -35,9 +35,12 @@ def _number(value: Any) -> Any:
 
 
 def _size(value: Any) -> Any:
-    if isinstance(value, str):
+    if not isinstance(value, str):
+        raise ValueError("a size needs a unit, for example 8GiB")
+    try:
         return parse_bytes(value)
-    raise ValueError("a size needs a unit, for example 8GiB")
+    except SpecError as error:  # so that the message says which key of which file it is
+        raise ValueError(str(error)) from None
 
 
 _Number = Annotated[float, BeforeValidator(_number)]

@@ -25,6 +25,8 @@ OPTIONS = {
     "--dry-run --dtype --extrapolate --fresh --help --kind --kinds --limit --max-new-tokens --memory-cap "
     "--memory-caps --mode --num-threads --output-path --repeats --seed --target --temperature --timeout-s "
     "--top-k --top-p --trust-remote-code",
+    "fit": "--context --contexts --debug --device --devices --draft-budget --drafter --drafters --help "
+    "--json --kv-dtype --memory-cap --memory-caps --output --run --speeds --target --weights-bits",
     "corpus": "--debug --help",
     "train": "--config --corpus --debug --decay --device --draft-vocab-size --drafter --drafters --dry-run "
     "--ema --evaluate-every --feature-dtype --fill-features --held-out-share --help --init-from "

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from hyflash_bench.drafters import Draft
 from hyflash_bench.drafters.base import bytes_by_kind
 from hyflash_bench.drafters.contract import CHECKS, Ground
-from hyflash_bench.drafters.eagle import CACHE_BLOCK, Eagle
+from hyflash_bench.drafters.eagle import Eagle
 from hyflash_bench.drafters.networks.batch import Batch
 from hyflash_bench.drafters.networks.eagle import EagleNetwork
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.engine.acceptance import depths
 from hyflash_bench.errors import DrafterError
+from hyflash_bench.footprint import BLOCK_ROWS as CACHE_BLOCK
 from hyflash_bench.spec.sampling import Sampling
 from tests.drafters.fakes import sampler
 from tests.drafters.networks.small import DRAFT_IDS, NUM_SLOTS, eagle, features_of, medusa, saved, taught

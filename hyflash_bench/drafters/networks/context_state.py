@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 
 import torch
@@ -13,11 +12,9 @@ from hyflash_bench.drafters.networks.attention import attend_all
 from hyflash_bench.drafters.networks.block import BlockConfig, BlockNetwork
 from hyflash_bench.drafters.networks.delta import chunk_states
 from hyflash_bench.drafters.networks.layers import rotary_tables, rotate
+from hyflash_bench.footprint import BLOCK_ROWS, block_held, rounded_up, window_rows
 
 __all__ = ["ContextState", "GrowingState", "WindowState", "document_state", "state_shape"]
-
-BLOCK_ROWS = 256
-"""Rows by which keys and values of the whole text grow."""
 
 
 class ContextState(ABC):
@@ -64,10 +61,7 @@ class ContextState(ABC):
 
     def formula(self, context_length: int) -> dict[MemoryKind, int]:
         """Bytes by kind after so many rows."""
-        target = self.config.target
-        width = target.num_kv_heads * target.head_dim * self.last_row.element_size()
-        kv = 2 * self.config.num_layers * width * self._capacity(context_length)
-        return {"kv": kv, "buffer": self.last_row.nbytes}
+        return block_held(self.config, context_length, self.last_row.element_size())
 
     @abstractmethod
     def _append(self, rows: Tensor) -> None: ...
@@ -132,16 +126,9 @@ class WindowState(ContextState):
         """See :meth:`ContextState.held`."""
         return [*super().held(), Held("state", self.states), Held("buffer", self._pending)]
 
-    def formula(self, context_length: int) -> dict[MemoryKind, int]:
-        """See :meth:`ContextState.formula`."""
-        config, num_bytes = self.config, super().formula(context_length)
-        num_bytes["state"] = 4 * math.prod(state_shape(config))
-        num_bytes["buffer"] += (self._most_rows if config.num_states else 0) * self.last_row.nbytes
-        return num_bytes
-
     @property
     def _most_rows(self) -> int:
-        return self.config.local_window + self.config.chunk - 1
+        return window_rows(self.config)
 
     def _capacity(self, context_length: int) -> int:
         return self._most_rows + self.config.num_slots
@@ -217,6 +204,11 @@ class GrowingState(ContextState):
         self._num_held = 0
         super().__init__(network)
 
+    def formula(self, context_length: int) -> dict[MemoryKind, int]:
+        """See :meth:`ContextState.formula`."""
+        size = self.last_row.element_size()
+        return block_held(self.config, context_length, size, limit=self._limit)
+
     def _held_rows(self) -> tuple[int, int]:
         first = max(0, self._num_held - self._limit) if self._limit else 0
         return first, self._num_held
@@ -224,7 +216,7 @@ class GrowingState(ContextState):
     def _capacity(self, context_length: int) -> int:
         # With a limit, there is room for as many rows again, so that rows move now and then only.
         rows = 2 * self._limit or context_length
-        return -(-(rows + self.config.num_slots) // BLOCK_ROWS) * BLOCK_ROWS
+        return rounded_up(rows + self.config.num_slots, BLOCK_ROWS)
 
     def _append(self, rows: Tensor) -> None:
         arriving = rows[-self._limit :] if self._limit else rows

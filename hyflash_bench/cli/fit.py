@@ -1,0 +1,322 @@
+"""``fit``: what fits in how much memory, from formulas alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hyflash_bench.cli.base import command as declare
+from hyflash_bench.cli.base import json_option, option
+from hyflash_bench.errors import UnknownName, UsageError
+
+if TYPE_CHECKING:
+    from hyflash_bench.memory.fit import Budget, Plan
+    from hyflash_bench.results.reader import Run
+    from hyflash_bench.spec.device import DeviceProfile
+    from hyflash_bench.spec.drafter import DrafterSpec
+
+__all__ = ["command"]
+
+CONTEXTS = tuple(512 * 2**power for power in range(9))
+DEFAULT_TARGET = "smollm2-135m"
+LIMITS = (
+    *("budget", "budget_bytes", "drafter", "largest_context", "limited_by", "tokens_lost_to_drafter"),
+    *("context_bytes_per_token", "tokens_per_gib"),
+)
+
+
+@declare(
+    "fit",
+    examples=(
+        "fit --memory-cap 1GiB --context 8192",
+        "fit --device phone-android-midrange --weights-bits 4 --kv-dtype float16",
+        "fit --target org/name --drafter hyflash --drafter eagle --device rtx-4090-24gb --json",
+        "fit --run results/RUN --device raspberry-pi-5-8gb",
+    ),
+)
+@option(
+    "--target",
+    metavar="ID",
+    shown="smollm2-135m, or the run's",
+    help="Preset, hub id, local folder, fetched GGUF file or config.json; only its sizes are read.",
+)
+@option(
+    "--drafter",
+    "--drafters",
+    "drafters",
+    metavar="SPEC",
+    multiple=True,
+    shown="as for run, or the run's",
+    help="NAME or NAME:key=value,key=value. Repeatable.",
+)
+@option(
+    "--memory-cap",
+    "--memory-caps",
+    "memory_caps",
+    metavar="SIZE",
+    multiple=True,
+    shown="none",
+    help="Memory to stay within, e.g. 512MiB. Repeatable.",
+)
+@option(
+    "--device",
+    "--devices",
+    "devices",
+    metavar="PROFILE",
+    multiple=True,
+    shown="all shipped, unless a cap is given",
+    help="Name or YAML file of a device, whose usable memory to stay within. Repeatable.",
+)
+@option(
+    "--context",
+    "--contexts",
+    "contexts",
+    type=click.IntRange(1, 10**9),
+    metavar="TOKENS",
+    multiple=True,
+    shown="512, 1024, ... 131072",
+    help="Context length to judge. Repeatable.",
+)
+@option(
+    "--weights-bits",
+    type=click.Choice(["32", "16", "8", "4"]),
+    default="32",
+    shown="32",
+    help="Bits of the target's weights; a drafter's own have 32 or 16.",
+)
+@option(
+    "--kv-dtype",
+    type=click.Choice(["auto", "float32", "bfloat16", "float16", "int8"]),
+    default="auto",
+    shown="float32 with weights of 32 bits, else float16",
+    help="Precision of the KV caches of target and drafter.",
+)
+@option(
+    "--draft-budget",
+    type=click.IntRange(1, 256),
+    metavar="N",
+    default=16,
+    shown="16",
+    help="Most tokens a drafter may propose in one step.",
+)
+@option(
+    "--speeds",
+    is_flag=True,
+    help="Also simulate each device: plain decoding, and the acceptance length at which a drafter pays.",
+)
+@option(
+    "--run",
+    metavar="RUN",
+    help="Also simulate each device with the acceptance that was measured in this run folder.",
+)
+@json_option
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write all as .json, or the table of limits as .csv, .md, .tex or .parquet.",
+)
+def command(
+    target: str | None,
+    drafters: tuple[str, ...],
+    memory_caps: tuple[str, ...],
+    devices: tuple[str, ...],
+    contexts: tuple[int, ...],
+    weights_bits: str,
+    kv_dtype: str,
+    draft_budget: int,
+    speeds: bool,
+    run: str | None,
+    as_json: bool,
+    output: Path | None,
+) -> None:
+    """Solve the longest context that fits a memory cap or a device, for each drafter; loads nothing.
+
+    Use it to see what a drafter costs in context before anything is downloaded or run. Bytes are those
+    of weights, KV caches, the drafter and logits; a program's own workspace comes on top. Speeds are
+    simulated, never measured.
+    """
+    from typing import cast
+
+    from hyflash_bench import console
+    from hyflash_bench.memory.fit import Plan
+    from hyflash_bench.memory.shapes import KVDtype, WeightBits, read_shape
+
+    _check_output(output)
+    measured = None if run is None else _load(run)
+    if measured is not None:
+        target = target or str(measured.manifest.resolved.get("target"))
+        drafters = drafters or tuple(dict.fromkeys(cell.drafter for cell in measured.manifest.cells))
+    target = target or DEFAULT_TARGET
+    profiles = _profiles(devices, memory_caps)
+    if (speeds or run) and not profiles:
+        raise UsageError("Speeds are simulated for devices, and none was given. Add --device PROFILE.")
+    budgets = _budgets(memory_caps, profiles)
+    specs = _specs(drafters, target)
+    bits = int(weights_bits)
+    kv = ("float32" if bits == 32 else "float16") if kv_dtype == "auto" else kv_dtype
+    plan = Plan.of(
+        read_shape(target),
+        specs,
+        bits=cast("WeightBits", bits),
+        kv_dtype=cast("KVDtype", kv),
+        draft_budget=draft_budget,
+    )
+    lengths = tuple(dict.fromkeys(contexts)) or CONTEXTS
+    document: dict[str, Any] = {
+        "target": plan.facts(),
+        "devices": [profile.model_dump(mode="json") for profile in profiles],
+        "limits": plan.limits(budgets),
+        "verdicts": plan.verdicts(budgets, lengths),
+    }
+    if speeds:
+        document["simulated"] = _simulated(plan, profiles, lengths)
+    if measured is not None:
+        document["simulated_run"] = _simulated_run(measured, plan, profiles)
+    if output is not None:
+        _write(document, output)
+    if as_json:
+        console.write_json(document)
+    elif output is None:
+        _show(document, plan, lengths)
+    else:
+        console.note(f"Written to {output}")
+
+
+def _profiles(given: Sequence[str], memory_caps: Sequence[str]) -> list[DeviceProfile]:
+    from hyflash_bench.spec.device import device_names, read_device
+
+    names = tuple(given) or (() if memory_caps else tuple(device_names()))
+    return [read_device(name) for name in dict.fromkeys(names)]
+
+
+def _budgets(memory_caps: Sequence[str], profiles: Sequence[DeviceProfile]) -> list[Budget]:
+    from hyflash_bench.memory.fit import Budget
+    from hyflash_bench.spec.units import parse_bytes
+
+    caps = [Budget(cap, parse_bytes(cap)) for cap in dict.fromkeys(memory_caps)]
+    budgets = caps + [Budget(profile.name, profile.memory_usable.value) for profile in profiles]
+    names = [budget.name for budget in budgets]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"Two devices are named {name!r}. Give your own another name in its file.")
+    return budgets
+
+
+def _specs(given: Sequence[str], target: str) -> list[DrafterSpec]:
+    from hyflash_bench.registry import require_drafter
+    from hyflash_bench.spec.drafter import DrafterSpec
+    from hyflash_bench.spec.run import RunSpec
+
+    values: dict[str, Any] = {"target": target} | ({"drafters": list(given)} if given else {})
+    specs = list(RunSpec.parse(values, where="fit").drafters)
+    for spec in specs:
+        require_drafter(spec)
+    reference = DrafterSpec(name="autoregressive")
+    return specs if reference in specs else [reference, *specs]
+
+
+def _simulated(
+    plan: Plan, profiles: Sequence[DeviceProfile], contexts: Sequence[int]
+) -> list[dict[str, Any]]:
+    """A row for each device and context: plain decoding, and where each drafter breaks even."""
+    from hyflash_bench.memory.simulate import Scene
+
+    rows = []
+    for profile in profiles:
+        scene = Scene(profile, plan.target, plan.bits, plan.kv_dtype)
+        for context in contexts:
+            row: dict[str, Any] = {
+                "device": profile.name,
+                "context_length": context,
+                "simulated_plain_tok_per_s": float(1 / scene.plain_seconds(context)),
+                "simulated_prefill_s": scene.prefill_seconds(context),
+            }
+            for label, form in plan.drafters:
+                if form is None or not form.most_drafted:
+                    continue
+                length = min(form.most_drafted, plan.draft_budget)
+                pays = float(scene.break_even(form, length, context))
+                row[f"simulated_break_even {label}"] = round(pays, 4)
+            rows.append(row)
+    return rows
+
+
+def _load(run: str) -> Run:
+    from hyflash_bench.results.reader import load_run
+
+    return load_run(run)
+
+
+def _simulated_run(measured: Run, plan: Plan, profiles: Sequence[DeviceProfile]) -> list[dict[str, Any]]:
+    """A row for each device, drafter and context length of a run."""
+    from hyflash_bench.memory.simulate import Scene, simulated_speeds
+
+    forms = {label: form for label, form in plan.drafters if form is not None}
+    steps = measured.steps
+    scenes = (Scene(profile, plan.target, plan.bits, plan.kv_dtype) for profile in profiles)
+    return [row for scene in scenes for row in simulated_speeds(steps, scene, forms)]
+
+
+def _show(document: dict[str, Any], plan: Plan, contexts: Sequence[int]) -> None:
+    from hyflash_bench import console
+
+    target = document["target"]
+    console.table(
+        document["limits"],
+        f"Longest context of {target['name']} in tokens (weights {target['weights_bits']} bits, "
+        f"KV {target['kv_dtype']})",
+        LIMITS,
+    )
+    by_row: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in document["verdicts"]:
+        key = (row["budget"], row["drafter"])
+        cells = by_row.setdefault(key, {"budget": row["budget"], "drafter": row["drafter"]})
+        cells[f"{row['context_length']:,}"] = row["verdict"]
+    console.table(list(by_row.values()), "Context length: fits, fits without the drafter, or does not fit")
+    if "simulated" in document:
+        console.table(
+            document["simulated"],
+            "Simulated: plain decoding, and the acceptance length at which a drafter begins to pay",
+        )
+    if "simulated_run" in document:
+        console.table(
+            document["simulated_run"], "Simulated speed with the acceptance that was measured in the run"
+        )
+    for label, form in plan.drafters:
+        if form is not None and form.note:
+            console.note(f"{label}: {form.note}.")
+        if form is None:
+            console.note(f"{label}: its bytes cannot be known beforehand; run it with --memory-cap.")
+    limit = plan.target.max_positions
+    if limit is not None and max(contexts) > limit:
+        console.note(
+            f"{plan.target.name} was made for {limit:,} positions; longer contexts are on paper only."
+        )
+
+
+def _check_output(path: Path | None) -> None:
+    from hyflash_bench.results.export import FORMATS
+
+    known = [f".{name}" for name in ("json", *FORMATS)]
+    if path is not None and path.suffix not in known:
+        raise UnknownName("format of tables", path.suffix, known)
+
+
+def _write(document: dict[str, Any], path: Path) -> None:
+    if path.suffix == ".json":
+        import json
+
+        from hyflash_bench.atomic import write_text
+
+        write_text(path, json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        return
+    import pandas as pd
+
+    from hyflash_bench.results.export import export_table
+
+    export_table(pd.DataFrame(document["limits"]), path)
