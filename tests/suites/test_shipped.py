@@ -66,5 +66,5 @@ def test_quick_needs_pip_only_and_stays_small(smollm2_tokenizer):
     built = [suite.build(item, smollm2_tokenizer) for item in suite.items()]
     assert not any("@stdlib" in source for one in built for source in one.sources)
     tokens = sum(suite.max_new_tokens(one.item.task) * one.item.num_turns for one in built)
-    assert tokens <= 600
-    assert sum(one.item.context_length or 0 for one in built) <= 9000
+    assert tokens <= 300
+    assert sum(one.item.context_length or 0 for one in built) <= 6000
