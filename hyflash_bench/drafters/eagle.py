@@ -23,6 +23,7 @@ from hyflash_bench.footprint import eagle_held, eagle_rows
 
 __all__ = ["Eagle"]
 
+
 class Eagle(TrainedDrafter):
     """One autoregressive layer on the target's features; chain or dynamic tree.
 

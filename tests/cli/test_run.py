@@ -15,7 +15,8 @@ from hyflash_bench.cli.main import app
 from hyflash_bench.cli.run import stoppable
 from hyflash_bench.runner import events
 from hyflash_bench.runner import run as runner
-from hyflash_bench.spec.run import RunSpec
+from hyflash_bench.spec.baselines import shipped_baselines
+from hyflash_bench.spec.run import DEFAULT_DRAFTERS, RunSpec
 from hyflash_bench.spec.yaml import load_yaml
 from tests.results.factory import DRAFTERS, make_run
 
@@ -80,7 +81,12 @@ def test_shown_defaults_are_those_of_the_request() -> None:
     for name in ("target", "seed", "repeats", "mode", "draft_budget", "dtype", "device", "attention"):
         assert shown[name] == str(values[name])
     assert float(shown["timeout_s"]) == values["timeout_s"]
-    assert shown["drafters"] == ", ".join(drafter.label for drafter in RunSpec.parse({}).drafters)
+    labels = [drafter.label for drafter in RunSpec.parse({}).drafters]
+    always = [name for name in shown["drafters"].split(", ") if "baselines" not in name]
+    assert always == [*DEFAULT_DRAFTERS] == labels[: len(always)]
+    trained = [baseline.spec.label for baseline in shipped_baselines("smollm2-135m")]
+    assert trained == labels[len(always) :]
+    assert RunSpec.parse({"target": "org/other"}).drafters == RunSpec.parse({}).drafters[: len(always)]
     assert (values["trust_remote_code"], values["extrapolate"]) == (False, False)
 
 
