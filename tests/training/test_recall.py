@@ -56,7 +56,7 @@ def trained_loss(memory: str, steps: int = 240) -> float:
     config = BlockConfig(
         target=TARGET, num_slots=1, draft_vocab_size=VOCAB, taps=(0,), last_hidden=False,
         window=WINDOW, chunk=CHUNK, memory=memory, memory_heads=1, memory_key_dim=32,
-        memory_value_dim=16, half_lives=(64.0, 64.0),
+        memory_value_dim=16, half_lives=(64.0, 64.0), slot_rank=0,
     )  # fmt: skip
     network = BlockNetwork(config)
     network._embedding = [EMBEDDING]
