@@ -6,21 +6,27 @@ drafter that is too large to load is measured by the same rule as one that runs.
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Mapping, Sequence, Sized
 from typing import Literal, Protocol
 
 __all__ = [
     "BLOCK_ROWS",
+    "KV_DTYPES",
     "BlockSizes",
+    "DFlashSizes",
     "EagleSizes",
+    "KVChoice",
+    "KVDtype",
     "MedusaSizes",
     "NetworkSizes",
     "TargetSizes",
     "block_held",
     "block_parts",
+    "dflash_held",
     "eagle_held",
     "eagle_parts",
     "eagle_rows",
+    "kv_row_bytes",
     "medusa_held",
     "medusa_parts",
     "rounded_up",
@@ -28,10 +34,21 @@ __all__ = [
     "window_rows",
 ]
 
+KVDtype = Literal["float32", "bfloat16", "float16", "int8"]
+KVChoice = Literal["auto", "float32", "bfloat16", "float16", "int8"]
+"""What may be asked for; ``auto`` is the precision of the weights."""
+
+KV_DTYPES: Mapping[KVDtype, int] = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
+"""Bytes of a number in a KV cache."""
+KV_SCALE_BYTES = 2
+"""Of int8: each vector of a key or value has one float16 scale."""
+
 BLOCK_ROWS = 256
 """Rows by which keys and values of the whole text grow."""
 STATE_BYTES = 4
 """Memories are kept in float32."""
+PLACE_BYTES = 4
+"""Places in the draft vocabulary are held as int32."""
 ID_BYTES = 8
 """Token ids are held as int64."""
 
@@ -62,6 +79,10 @@ class NetworkSizes(Protocol):
     def num_slots(self) -> int: ...  # noqa: D102
     @property
     def draft_vocab_size(self) -> int: ...  # noqa: D102
+    @property
+    def copy_window(self) -> int: ...  # noqa: D102
+    @property
+    def copy_size(self) -> int: ...  # noqa: D102
 
 
 class BlockSizes(NetworkSizes, Protocol):
@@ -87,6 +108,8 @@ class BlockSizes(NetworkSizes, Protocol):
     def memory_key_dim(self) -> int: ...  # noqa: D102
     @property
     def memory_value_dim(self) -> int: ...  # noqa: D102
+    @property
+    def memory_shifts(self) -> Sequence[int]: ...  # noqa: D102
     @property
     def shared_memory(self) -> bool: ...  # noqa: D102
     @property
@@ -129,9 +152,30 @@ def weight_bytes(config: NetworkSizes, parts: dict[str, int], element_bytes: int
     return element_bytes * (sum(parts.values()) + rows) + ID_BYTES * config.draft_vocab_size
 
 
+def kv_row_bytes(num_kv_heads: int, head_dim: int, dtype: KVDtype) -> int:
+    """A token's key and value in one layer, scales included."""
+    scale = KV_SCALE_BYTES if dtype == "int8" else 0
+    return 2 * num_kv_heads * (head_dim * KV_DTYPES[dtype] + scale)
+
+
 def rounded_up(rows: int, multiple: int) -> int:
     """The next multiple, or the number itself if it is one."""
     return -(-rows // multiple) * multiple
+
+
+def copying_part(config: NetworkSizes) -> int:
+    """Parameters of the head that copies."""
+    inputs = 2 * config.target.hidden_size
+    return (inputs + 1) * config.copy_size + 2 + config.num_slots if config.copy_window else 0
+
+
+def with_copies(held: Held, config: NetworkSizes, element_bytes: int) -> Held:
+    """Bytes by kind with those of the rows that are copied from."""
+    if not config.copy_window:
+        return held
+    keys = config.copy_window * (config.copy_size * element_bytes + PLACE_BYTES)
+    last_row = config.target.hidden_size * element_bytes
+    return {**held, "kv": held.get("kv", 0) + keys, "buffer": held.get("buffer", 0) + last_row}
 
 
 # Block drafters
@@ -156,6 +200,7 @@ def block_parts(config: BlockSizes) -> dict[str, int]:
         "readers": config.num_layers * reader if num_states else 0,
         "writers": num_states * writer,
         "markov": config.markov_rank * (2 * config.draft_vocab_size + 1),
+        "copying": copying_part(config),
     }
 
 
@@ -182,20 +227,55 @@ def block_held(
     if config.attention == "full":
         # With a limit, there is room for as many rows again, so that rows move now and then only.
         rows = rounded_up((2 * limit or context_length) + config.num_slots, BLOCK_ROWS)
-        return {"kv": config.num_layers * rows * row_bytes, "buffer": last_row}
+        held: Held = {"kv": config.num_layers * rows * row_bytes, "buffer": last_row}
+        return with_copies(held, config, element_bytes)
     num_states, waiting = _num_states(config), window_rows(config)
     state = num_states * config.memory_heads * config.memory_key_dim * config.memory_value_dim
-    return {
+    held = {
         "kv": config.num_layers * (waiting + config.num_slots) * row_bytes,
         "state": STATE_BYTES * state,
-        "buffer": (1 + (waiting if num_states else 0)) * last_row,
+        "buffer": (1 + (waiting if num_states else 0) + last_shift(config)) * last_row,
     }
+    return with_copies(held, config, element_bytes)
+
+
+def last_shift(config: BlockSizes) -> int:
+    """Rows that are kept behind the memory for its next keys."""
+    return max(config.memory_shifts, default=0) if _num_states(config) else 0
 
 
 def _num_states(config: BlockSizes) -> int:
     if config.memory == "none":
         return 0
     return 1 if config.shared_memory else config.num_layers
+
+
+# DFlash of others
+
+
+class DFlashSizes(Protocol):
+    """Configuration of a public DFlash checkpoint."""
+
+    @property
+    def block_size(self) -> int: ...  # noqa: D102
+    @property
+    def windows(self) -> Sequence[int | None]: ...  # noqa: D102
+
+
+def dflash_held(config: DFlashSizes, context_length: int, *, kv_row_bytes: int) -> Held:
+    """Bytes by kind, weights apart, after so many tokens.
+
+    Args:
+        config: Of the network.
+        context_length: Verified tokens.
+        kv_row_bytes: A row's key and value in one layer.
+    """
+    rows = 0
+    for window in config.windows:
+        # With a window, there is room for as many rows again, so that rows move now and then only.
+        held = context_length if window is None else 2 * (window - 1)
+        rows += rounded_up(held + config.block_size, BLOCK_ROWS)
+    return {"kv": rows * kv_row_bytes}
 
 
 # EAGLE-style
@@ -211,6 +291,7 @@ def eagle_parts(config: EagleSizes) -> dict[str, int]:
         "fuse": (len(config.taps) + config.last_hidden) * size * size,
         "sides": 2 * size * 2 * kv,
         "layers": layer + (2 * size * size if config.token_residual else 0),
+        "copying": copying_part(config),
     }
 
 
@@ -220,7 +301,7 @@ def eagle_rows(context_length: int, num_ahead: int) -> int:
 
 
 def eagle_held(
-    config: EagleSizes, context_length: int, element_bytes: int, num_ahead: int, *, kv_row_bytes: int = 0
+    config: NetworkSizes, context_length: int, element_bytes: int, num_ahead: int, *, kv_row_bytes: int = 0
 ) -> Held:
     """Bytes by kind, weights apart, after so many tokens.
 
@@ -233,10 +314,11 @@ def eagle_held(
     """
     target = config.target
     row_bytes = kv_row_bytes or 2 * target.num_kv_heads * target.head_dim * element_bytes
-    return {
+    held: Held = {
         "kv": eagle_rows(context_length, num_ahead) * row_bytes,
         "state": target.hidden_size * element_bytes,
     }
+    return with_copies(held, config, element_bytes)
 
 
 # Medusa-style
@@ -245,7 +327,8 @@ def eagle_held(
 def medusa_parts(config: MedusaSizes) -> dict[str, int]:
     """Parameters by part."""
     size = config.target.hidden_size
-    return {"head": size, "layers": config.hidden_layers * config.num_slots * size * (size + 1)}
+    layers = config.hidden_layers * config.num_slots * size * (size + 1)
+    return {"head": size, "layers": layers, "copying": copying_part(config)}
 
 
 def medusa_held(config: MedusaSizes, element_bytes: int, num_nodes: int) -> Held:
@@ -256,4 +339,5 @@ def medusa_held(config: MedusaSizes, element_bytes: int, num_nodes: int) -> Held
         element_bytes: Of a number in the network's precision.
         num_nodes: Of the tree; 0 for a chain.
     """
-    return {"state": config.target.hidden_size * element_bytes, "buffer": 3 * num_nodes * ID_BYTES}
+    held: Held = {"state": config.target.hidden_size * element_bytes, "buffer": 3 * num_nodes * ID_BYTES}
+    return with_copies(held, config, element_bytes)

@@ -33,9 +33,11 @@ __all__ = [
     "DrafterDetail",
     "OptionDetail",
     "build_drafter",
+    "can_shrink",
     "describe_drafter",
     "drafter_names",
     "drafter_summaries",
+    "keeps_kv",
     "require_drafter",
     "resolve_drafter",
 ]
@@ -47,6 +49,8 @@ LIST_HINT = "List them with: hyflash-bench ls drafters"
 class _Entry(NamedTuple):
     path: str
     summary: str
+    keeps_kv: bool = False
+    can_shrink: bool = False
 
 
 _BUILT_IN = {
@@ -65,26 +69,38 @@ _BUILT_IN = {
     "small-model": _Entry(
         "hyflash_bench.drafters.small_model:SmallModel",
         "A smaller language model with the target's vocabulary.",
+        keeps_kv=True,
     ),
     "hyflash": _Entry(
         "hyflash_bench.drafters.hyflash:HyFlash",
         "Trained block drafter: a window of attention, and a memory of fixed size for all before it.",
+        keeps_kv=True,
     ),
     "full-context": _Entry(
         "hyflash_bench.drafters.full_context:FullContext",
         "Trained block drafter that attends to the whole context, as DFlash does.",
+        keeps_kv=True,
+        can_shrink=True,
     ),
     "window": _Entry(
         "hyflash_bench.drafters.window:Window",
         "Trained block drafter that attends to a window only: hyflash without its memory.",
+        keeps_kv=True,
     ),
     "memory-only": _Entry(
         "hyflash_bench.drafters.memory_only:MemoryOnly",
         "Trained block drafter that reads its memory only: hyflash without its window.",
+        keeps_kv=True,
     ),
     "eagle": _Entry(
         "hyflash_bench.drafters.eagle:Eagle",
         "One trained layer that runs ahead token by token, with keys and values of the whole context.",
+        keeps_kv=True,
+    ),
+    "dflash": _Entry(
+        "hyflash_bench.drafters.dflash:DFlash",
+        "DFlash checkpoints of others: a block of tokens in one pass over the target's features.",
+        keeps_kv=True,
     ),
     "medusa": _Entry(
         "hyflash_bench.drafters.medusa:Medusa",
@@ -127,6 +143,16 @@ def drafter_summaries() -> dict[str, str]:
     built_in = {name: entry.summary for name, entry in _BUILT_IN.items()}
     plugins = {name: _plugin_summary(point) for name, point in sorted(_plugins().items())}
     return built_in | plugins
+
+
+def keeps_kv(spec: DrafterSpec) -> bool:
+    """Whether a drafter has keys and values of its own, whose precision is its option ``kv_dtype``."""
+    return spec.name in _BUILT_IN and _BUILT_IN[spec.name].keeps_kv
+
+
+def can_shrink(spec: DrafterSpec) -> bool:
+    """Whether a drafter may be able to keep less of the context; unknown ones may."""
+    return spec.name not in _BUILT_IN or _BUILT_IN[spec.name].can_shrink
 
 
 def require_drafter(spec: DrafterSpec) -> None:

@@ -104,6 +104,9 @@ BLOCK: dict[str, Any] = {
     "memory_heads": 2,
     "memory_key_dim": 3,
     "memory_value_dim": 5,
+    "memory_shifts": (1, 4),
+    "copy_window": 6,
+    "copy_size": 3,
     "shared_memory": False,
     "intermediate_size": 0,
     "slot_rank": 2,
@@ -122,6 +125,7 @@ def test_weights_by_hand():
         "readers": 2 * (10 * 16 + 3 * 6 + 5 + 10 * 10),
         "writers": 2 * (10 * 16 + 4 * 11 + 2),
         "markov": 7 + 8,
+        "copying": (20 + 1) * 3 + 2 + 3,
     }
     assert footprint.weight_bytes(SimpleNamespace(**BLOCK), {"all": 100}, 2) == 2 * (100 + 70) + 8 * 7
 
@@ -129,13 +133,13 @@ def test_weights_by_hand():
 def test_held_bytes_by_hand():
     window = SimpleNamespace(**BLOCK)
     assert footprint.block_held(window, 10**6, 2) == {
-        "kv": 2 * (11 + 3) * 2 * 2 * 5 * 2,
+        "kv": 2 * (11 + 3) * 2 * 2 * 5 * 2 + 6 * (3 * 2 + 4),
         "state": 4 * 2 * 2 * 3 * 5,
-        "buffer": (1 + 11) * 10 * 2,
+        "buffer": (1 + 11 + 4 + 1) * 10 * 2,
     }
     full = SimpleNamespace(**BLOCK | {"attention": "full", "memory": "none"})
-    assert footprint.block_held(full, 253, 4) == {"kv": 2 * 256 * 2 * 2 * 5 * 4, "buffer": 40}
-    assert footprint.block_held(full, 254, 4, kv_row_bytes=24)["kv"] == 2 * 512 * 24
+    assert footprint.block_held(full, 253, 4) == {"kv": 2 * 256 * 2 * 2 * 5 * 4 + 6 * 16, "buffer": 2 * 40}
+    assert footprint.block_held(full, 254, 4, kv_row_bytes=24)["kv"] == 2 * 512 * 24 + 6 * 16
 
 
 @pytest.mark.parametrize("kind", ["window", "full"])

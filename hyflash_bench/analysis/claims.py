@@ -9,12 +9,13 @@ ends are the least and the most that the conversations of the strata give.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from hyflash_bench.analysis.budgets import budget_of
+from hyflash_bench.analysis.frames import COUNT, FLOAT, TEXT, frame_of
 from hyflash_bench.analysis.gains import Arm, Gain, Gains
 from hyflash_bench.analysis.intervals import Interval
 from hyflash_bench.analysis.metrics import Metric, metric_named
@@ -43,9 +44,9 @@ def evaluate(claims: ClaimFile, run: Run) -> pd.DataFrame:
         One row per claim, or per context length where a claim tells them apart: ``claim``,
         ``statement``, ``source``, ``verdict``, ``ratio`` with ``ratio_low`` and ``ratio_high``,
         ``wanted`` (what the ratio should be), ``num_conversations``, ``strata``, ``metric``,
-        ``drafter`` with ``value``, ``reference`` with ``reference_value``, ``reason`` (why there is
-        no verdict or no interval, or what is still missing), and ``budget``, the training behind
-        the drafters.
+        ``drafter`` with ``value``, ``reference`` with ``reference_value``, ``interval_method``,
+        ``reason`` (why there is no verdict or no interval, or what is still missing), and
+        ``budget``, the training behind the drafters.
 
     Raises:
         UnknownName: No such metric.
@@ -58,7 +59,7 @@ def evaluate(claims: ClaimFile, run: Run) -> pd.DataFrame:
         for claim, metric in zip(claims.claims, metrics, strict=True)
         for strata in claim.strata.each()
     ]
-    return _frame(_row(test) for test in tests)
+    return frame_of(map(_row, tests), _DTYPES)
 
 
 def require_claimable(claims: ClaimFile) -> None:
@@ -136,8 +137,7 @@ class _Test:
     def gain(self) -> Gain:
         """What the run says."""
         if self.problem is not None:
-            nan = float("nan")
-            return Gain(Interval(nan, nan, nan, 0, self.problem), nan, nan)
+            return Gain(Interval.missing(self.problem), math.nan, math.nan)
         if len(self.pairs) == 1:
             return self.gains.between(self.metric, *self.pairs[0])
         return self.gains.over(self.metric, *self.pairs)
@@ -209,6 +209,7 @@ def _row(test: _Test) -> dict[str, Any]:
         "value": test.gain.value,
         "reference": reference,
         "reference_value": test.gain.reference,
+        "interval_method": ratio.method,
         "reason": test.reason,
         "budget": test.budget,
     }
@@ -239,22 +240,13 @@ def _told(strata: Strata) -> str:
 
 
 _DTYPES: Final = {
-    **dict.fromkeys(("claim", "statement", "source", "verdict"), "str"),
-    **dict.fromkeys(("ratio", "ratio_low", "ratio_high"), "float64"),
-    "wanted": "str",
-    "num_conversations": "int64",
-    **dict.fromkeys(("strata", "metric", "drafter"), "str"),
-    "value": "float64",
-    "reference": "str",
-    "reference_value": "float64",
-    **dict.fromkeys(("reason", "budget"), "str"),
+    **dict.fromkeys(("claim", "statement", "source", "verdict"), TEXT),
+    **dict.fromkeys(("ratio", "ratio_low", "ratio_high"), FLOAT),
+    "wanted": TEXT,
+    "num_conversations": COUNT,
+    **dict.fromkeys(("strata", "metric", "drafter"), TEXT),
+    "value": FLOAT,
+    "reference": TEXT,
+    "reference_value": FLOAT,
+    **dict.fromkeys(("interval_method", "reason", "budget"), TEXT),
 }
-
-
-def _frame(rows: Iterator[dict[str, Any]]) -> pd.DataFrame:
-    import pandas as pd
-
-    listed = list(rows)
-    return pd.DataFrame(
-        {name: pd.Series([row[name] for row in listed], dtype=dtype) for name, dtype in _DTYPES.items()}
-    )

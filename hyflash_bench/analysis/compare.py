@@ -1,188 +1,258 @@
-"""Like with like: drafters within a run, or the same drafter in two runs."""
+"""Like with like: drafters within a run, a drafter in several runs, any drafter with any other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from hyflash_bench.analysis.groups import Groups
+from hyflash_bench.analysis.frames import COUNT, FLOAT, TEXT, frame_of, identity_dtypes
+from hyflash_bench.analysis.groups import GROUP, WORK, Groups, Key
+from hyflash_bench.analysis.intervals import Interval, holm, verdicts
 from hyflash_bench.analysis.metrics import METRICS, Metric, metric_named
-from hyflash_bench.errors import UnknownName, UsageError
-from hyflash_bench.results.merge import differences
-from hyflash_bench.results.reader import Run, load_run
+from hyflash_bench.analysis.sides import Side, Source, sides_of, unlike
+from hyflash_bench.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["compare"]
+__all__ = ["DEFAULT_METRICS", "comparable", "compare"]
 
-GROUP: Final = ("drafter", "suite", "sampling", "memory_cap_bytes")
-_MUST_AGREE: Final = ("target_id", "suite_hash", "max_new_tokens", "draft_budget")
+DEFAULT_METRICS: Final = ("acceptance_length", "decode_tok_per_s", "drafter_bytes")
 
 
 def compare(
-    a: Run | Path | str,
-    b: Run | Path | str | None = None,
-    *,
-    metric: str = "acceptance_length",
-    reference: str | None = None,
+    first: Source,
+    *others: Source,
+    metric: str | Sequence[str] | None = None,
     allow_different: bool = False,
 ) -> pd.DataFrame:
-    """Compare drafters within a run, or run ``b`` against run ``a``, on the conversations they share.
+    """Compare runs, or drafters within runs, with the first of them, on the conversations they share.
+
+    One run alone: its drafters with plain decoding. ``RUN::drafter`` alone: the run's other drafters
+    with that one. A run after a run: every drafter with the one of the same label. A side that names
+    no drafter, after a first that does: all of its drafters with that one.
 
     Args:
-        a: A run, its folder or its name; with ``b``, the one that is compared against.
-        b: Another run; None to compare the drafters of ``a`` with each other.
-        metric: A metric with an interval, such as acceptance_length or decode_tok_per_s (whose
-            ratio is the speedup).
-        reference: Label of the drafter compared against. By default plain decoding within a run,
-            and the drafter of the same label between runs.
-        allow_different: Compare in spite of another target, suite version, token limit, draft
-            budget or, for times, machine; the ``differences`` column says what differs.
+        first: A run, its folder, its name or ``RUN::drafter``; or a pair of run and label. All
+            others are compared with it.
+        others: The same.
+        metric: One or several: ratios such as acceptance_length or decode_tok_per_s (whose ratio is
+            the speedup), and counts such as drafter_bytes. By default these three where they can be
+            compared; the others stand with their reason in ``frame.attrs["left_out"]``.
+        allow_different: Compare in spite of another target, precision, suite version, sampling, cap
+            or limit or, for times, another machine; ``differences`` says what differs.
 
     Returns:
-        One row per drafter, suite, sampling and memory cap: ``status``, ``value``, ``reference``,
-        ``reference_value``, ``ratio`` with ``ratio_low`` and ``ratio_high``, ``verdict`` (higher,
-        lower, no clear difference), ``num_conversations`` in common, ``reason`` why the ratio or
-        its interval is missing, ``differences``.
+        One row per metric, drafter, suite, sampling and memory cap: ``status``, ``value``,
+        ``reference`` and ``reference_value``, their ``ratio`` with ``ratio_low``, ``ratio_high`` and
+        ``interval_method``, ``p_value`` and ``p_holm`` (corrected for the rows of the metric),
+        ``verdict`` (higher, lower, no clear difference), ``num_conversations`` in common, ``num_in_run``
+        and ``num_in_reference`` of each side, ``reason`` why a number or an interval is missing,
+        ``differences``. A row that has nothing to be compared with is there too, with the reason.
 
     Raises:
-        UsageError: The two are not alike, or share no suite and sampling; the message names what
-            differs.
+        UsageError: The sides are not alike, or share no work; the message names what differs.
         UnknownName: No such run, metric or drafter.
     """
-    chosen = _with_interval(metric)
-    one = a if isinstance(a, Run) else load_run(a)
-    two = one if b is None else b if isinstance(b, Run) else load_run(b)
-    if two is one and reference is None:
-        reference = _plain_decoding(one)
-    if reference is not None:
-        _require_drafter(one, reference)
-    found = [] if two is one else _differences(one, two, chosen)
+    asked = [comparable(name) for name in ([metric] if isinstance(metric, str) else metric or ())]
+    sides = sides_of([first, *others])
+    pairs = list(_pairs(sides, allow_different))
+    chosen, left_out = (asked, {}) if asked else _by_default(pairs)
+    found = list(dict.fromkeys(each for pair in pairs for one in chosen for each in pair.differences(one)))
     if found and not allow_different:
+        names = " and ".join(dict.fromkeys(side.name for side in sides))
         raise UsageError(
-            f"Runs {one.run_id} and {two.run_id} are not alike: {'; '.join(found)}. Run both under "
-            "the same conditions, or pass allow_different to compare them all the same."
+            f"{names} are not alike: {'; '.join(found)}. Run them under the same conditions, or add "
+            "--allow-different (allow_different=True) to compare them all the same."
         )
-    return _frame(_rows(one, two, chosen, reference, "; ".join(found)))
+    frame = frame_of((row for one in chosen for row in _rows(pairs, one)), _DTYPES)
+    frame.attrs["left_out"] = left_out
+    return frame
 
 
-def _with_interval(name: str) -> Metric:
+def comparable(name: str) -> Metric:
+    """A metric that drafters can be compared by.
+
+    Raises:
+        UnknownName: No such metric.
+        UsageError: It is no ratio and no count of bytes.
+    """
     metric = metric_named(name)
-    if not metric.has_interval:
-        known = ", ".join(each.name for each in METRICS.values() if each.has_interval)
-        raise UsageError(f"Metric {name!r} has no interval to compare by. Choose one of: {known}.")
+    if not metric.has_interval and metric.pooling != "max":
+        known = ", ".join(
+            each.name for each in METRICS.values() if each.has_interval or each.pooling == "max"
+        )
+        raise UsageError(f"Metric {name!r} does not compare drafters. Choose one of: {known}.")
     return metric
 
 
-def _plain_decoding(run: Run) -> str:
-    names = list(run.cells.loc[run.cells["is_reference"], "drafter"].unique())
-    if not names:
-        known = ", ".join(sorted(run.cells["drafter"].unique()))
-        raise UsageError(
-            f"Run {run.run_id} has no plain decoding to compare with. Name a reference: {known}."
-        )
-    return str(names[0])
+@dataclass(frozen=True, eq=False)
+class _Pair:
+    """A row of one side and the row it is compared with; either may be missing, but not both."""
+
+    ours: Side
+    theirs: Side
+    row: int | None
+    other_row: int | None
+    _found: dict[bool, list[str]] = field(default_factory=dict, repr=False)
+
+    def differences(self, metric: Metric) -> list[str]:
+        """What makes the two unlike for a metric."""
+        if self.row is None or self.other_row is None:
+            return []
+        timed = metric.rows == "live"
+        if timed not in self._found:
+            self._found[timed] = unlike(self.ours, self.row, self.theirs, self.other_row, timed=timed)
+        return self._found[timed]
+
+    def ratio(self, metric: Metric) -> Interval:
+        """The metric of one over that of the other."""
+        if self.row is None or self.other_row is None:
+            side = self.ours if self.row is None else self.theirs
+            return Interval.missing(f"not run in {side.name}")
+        return self.ours.groups.paired(metric, self.row, self.theirs.groups, self.other_row)
+
+    def values(self, metric: Metric) -> tuple[float | None, float | None]:
+        """The metric of each."""
+        return _value(self.ours.groups, metric, self.row), _value(self.theirs.groups, metric, self.other_row)
 
 
-def _require_drafter(run: Run, label: str) -> None:
-    known = run.cells["drafter"].unique()
-    if label not in known:
-        raise UnknownName(f"drafter of run {run.run_id}", label, map(str, known))
-
-
-def _differences(one: Run, two: Run, metric: Metric) -> list[str]:
-    """What makes two runs unlike each other, for this metric.
+def _pairs(sides: Sequence[Side], allow_different: bool) -> Iterator[_Pair]:
+    """Every row that is compared, and with which.
 
     Raises:
-        UsageError: They have no suite and sampling in common.
+        UsageError: Two sides share no work.
     """
-    shared = _kinds_of_work(one) & _kinds_of_work(two)
-    if not shared:
+    first, *others = sides
+    if not others:
+        first, others = _within(first)
+    for other in others:
+        found = list(_between(first, other, allow_different))
+        if not any(pair.row is not None and pair.other_row is not None for pair in found):
+            raise UsageError(
+                f"{first.name} and {other.name} share no work: one has {first.work}, the other "
+                f"{other.work}. Compare runs of the same suite, sampling, memory cap and drafters, or "
+                "name a drafter of each: RUN::drafter."
+            )
+        yield from found
+
+
+def _within(side: Side) -> tuple[Side, list[Side]]:
+    """The reference of a run that stands alone, and what is compared with it."""
+    if side.drafter is not None:
+        return side, [Side(side.groups)]
+    cells = side.run.cells
+    plain = [str(label) for label in cells.loc[cells["is_reference"], "drafter"].unique()]
+    if not plain:
+        known = ", ".join(sorted(cells["drafter"].unique()))
         raise UsageError(
-            f"Runs {one.run_id} and {two.run_id} share no work: one has {_listed(one)}, the other "
-            f"{_listed(two)}. Compare runs of the same suite and sampling."
+            f"Run {side.run.run_id} has no plain decoding to compare with. "
+            f"Name one of its drafters as RUN::drafter: {known}."
         )
-    found = [
-        f"{name} of suite {suite} ({sampling}) is {_shown(old)} and {_shown(new)}"
-        for suite, sampling in sorted(shared)
-        for name in _MUST_AGREE
-        if (old := _distinct(one, name, suite, sampling)) != (new := _distinct(two, name, suite, sampling))
-    ]
-    if metric.rows == "live":
-        found += differences("environment", one.manifest.environment, two.manifest.environment)
-    return found
+    return Side(side.groups, plain[0]), [side]
 
 
-def _kinds_of_work(run: Run) -> set[tuple[str, str]]:
-    work = run.cells[["suite", "sampling"]].itertuples(index=False)
-    return {(str(suite), str(sampling)) for suite, sampling in work}
-
-
-def _distinct(run: Run, column: str, suite: str, sampling: str) -> set[Any]:
-    cells = run.cells[(run.cells["suite"] == suite) & (run.cells["sampling"] == sampling)]
-    return set(cells[column])
-
-
-def _listed(run: Run) -> str:
-    return ", ".join(f"{suite} ({sampling})" for suite, sampling in sorted(_kinds_of_work(run))) or "nothing"
-
-
-def _shown(values: set[Any]) -> str:
-    return " and ".join(sorted(map(str, values)))
-
-
-def _rows(one: Run, two: Run, metric: Metric, reference: str | None, found: str) -> Iterator[dict[str, Any]]:
-    old, new = Groups(one, GROUP), Groups(two, GROUP)
-    if two is one:
-        new = old
-    values, old_values = new.values(metric), old.values(metric)
-    places = {key: row for row, key in enumerate(_keys(old))}
-    for row, (drafter, *work) in enumerate(_keys(new)):
-        against = reference if reference is not None else drafter
-        place = places.get((against, *work))
-        if place is None or (two is one and place == row):
+def _between(first: Side, other: Side, allow_different: bool) -> Iterator[_Pair]:
+    places = dict(zip(first.groups.keys, range(len(first.groups.table)), strict=True))
+    is_within = other.groups is first.groups and first.drafter is not None and other.drafter is None
+    met = set()
+    for row in other.rows:
+        drafter, *work = other.groups.keys[row]
+        wanted = first.drafter or drafter
+        place = places.get((wanted, *work))
+        if place is None and allow_different:
+            place = _nearest(places, (wanted, *work))
+        if is_within and place == row:
             continue
-        interval = new.paired(metric, row, old, place)
+        met.add(place)
+        yield _Pair(other, first, row, place)
+    if first.drafter is None and other.drafter is None:
+        yield from (_Pair(other, first, None, row) for row in first.rows if row not in met)
+
+
+def _nearest(places: Mapping[Key, int], wanted: Key) -> int | None:
+    """The one work of a drafter on a suite that has most in common with what is wanted."""
+    shares = {row: sum(map(str.__eq__, key, wanted)) for key, row in places.items() if key[:2] == wanted[:2]}
+    best = [row for row, share in shares.items() if share == max(shares.values())]
+    return best[0] if len(best) == 1 else None
+
+
+def _by_default(pairs: Sequence[_Pair]) -> tuple[list[Metric], dict[str, str]]:
+    """The default metrics that can be compared, and why the others cannot."""
+    chosen, left_out = [], {}
+    # Another machine alone leaves the times out; what makes all metrics unlike is refused as a whole.
+    are_alike = not any(pair.differences(METRICS["acceptance_length"]) for pair in pairs)
+    for metric in map(METRICS.__getitem__, DEFAULT_METRICS):
+        found = next(filter(None, (pair.differences(metric) for pair in pairs)), None)
+        if all(value is None for pair in pairs for value in pair.values(metric)):
+            left_out[metric.name] = "not measured"
+        elif found and are_alike:
+            left_out[metric.name] = "; ".join(found)
+        else:
+            chosen.append(metric)
+    return chosen, left_out
+
+
+def _rows(pairs: Sequence[_Pair], metric: Metric) -> Iterator[dict[str, Any]]:
+    ratios = [pair.ratio(metric) for pair in pairs]
+    corrected = holm([ratio.p_value for ratio in ratios])
+    for pair, ratio, p_holm, verdict in zip(pairs, ratios, corrected, verdicts(ratios), strict=True):
+        value, reference_value = pair.values(metric)
         yield {
-            **{name: new.table[name].iloc[row] for name in (*GROUP, "status")},
-            "value": values[row],
-            "reference": against if two is one else f"{against} in {one.run_id}",
-            "reference_value": old_values[place],
-            "ratio": interval.value,
-            "ratio_low": interval.low,
-            "ratio_high": interval.high,
-            "verdict": interval.verdict(),
-            "num_conversations": interval.num_conversations,
-            "reason": interval.reason,
-            "differences": found or None,
+            "metric": metric.name,
+            **_named(pair),
+            "value": value,
+            "reference_value": reference_value,
+            "ratio": ratio.value,
+            "ratio_low": ratio.low,
+            "ratio_high": ratio.high,
+            "interval_method": ratio.method,
+            "p_value": ratio.p_value,
+            "p_holm": p_holm,
+            "verdict": verdict,
+            "num_conversations": ratio.num_conversations,
+            "num_in_run": 0 if pair.row is None else pair.ours.groups.num_measured(metric, pair.row),
+            "num_in_reference": 0
+            if pair.other_row is None
+            else pair.theirs.groups.num_measured(metric, pair.other_row),
+            "reason": ratio.reason,
+            "differences": "; ".join(pair.differences(metric)) or None,
         }
 
 
-def _keys(groups: Groups) -> list[tuple[str, ...]]:
-    """Group names as text, in which a missing cap equals a missing cap."""
-    return [tuple(map(str, key)) for key in groups.table[list(GROUP)].itertuples(index=False)]
+def _named(pair: _Pair) -> dict[str, Any]:
+    """Who is compared with whom, on which work."""
+    ours, theirs = (
+        None if row is None else side.groups.table.iloc[row]
+        for side, row in ((pair.ours, pair.row), (pair.theirs, pair.other_row))
+    )
+    named = theirs if ours is None else ours
+    assert named is not None
+    return {
+        "run": pair.ours.run.run_id,
+        **{name: named[name] for name in GROUP},
+        "status": "not run" if ours is None else ours["status"],
+        "reference_run": pair.theirs.run.run_id,
+        "reference": (pair.theirs.drafter or named["drafter"]) if theirs is None else theirs["drafter"],
+    }
+
+
+def _value(groups: Groups, metric: Metric, row: int | None) -> float | None:
+    import pandas as pd
+
+    value = None if row is None else groups.values(metric).iloc[row]
+    return None if pd.isna(value) else float(value)
 
 
 _DTYPES: Final = {
-    **dict.fromkeys(("drafter", "suite", "sampling"), "str"),
-    "memory_cap_bytes": "Int64",
-    "status": "str",
-    "value": "float64",
-    "reference": "str",
-    "reference_value": "float64",
-    **dict.fromkeys(("ratio", "ratio_low", "ratio_high"), "float64"),
-    "verdict": "str",
-    "num_conversations": "int64",
-    **dict.fromkeys(("reason", "differences"), "str"),
+    **dict.fromkeys(("metric", "run", "drafter"), TEXT),
+    **identity_dtypes(WORK),
+    **dict.fromkeys(("status", "reference_run", "reference"), TEXT),
+    **dict.fromkeys(("value", "reference_value", "ratio", "ratio_low", "ratio_high"), FLOAT),
+    "interval_method": TEXT,
+    **dict.fromkeys(("p_value", "p_holm"), FLOAT),
+    "verdict": TEXT,
+    **dict.fromkeys(("num_conversations", "num_in_run", "num_in_reference"), COUNT),
+    **dict.fromkeys(("reason", "differences"), TEXT),
 }
-
-
-def _frame(rows: Iterator[dict[str, Any]]) -> pd.DataFrame:
-    import pandas as pd
-
-    listed: Sequence[dict[str, Any]] = list(rows)
-    return pd.DataFrame(
-        {name: pd.Series([row[name] for row in listed], dtype=dtype) for name, dtype in _DTYPES.items()}
-    )

@@ -8,8 +8,13 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from hyflash_bench.analysis.intervals import Interval, paired_gain_interval, paired_ratio_interval
-from hyflash_bench.analysis.metrics import CONVERSATION, Metric
+from hyflash_bench.analysis.intervals import (
+    Interval,
+    counted_ratio,
+    paired_gain_interval,
+    paired_ratio_interval,
+)
+from hyflash_bench.analysis.metric import CONVERSATION, DOCUMENT, Metric
 from hyflash_bench.results.status import NUMBER_STATUSES, worst
 
 if TYPE_CHECKING:
@@ -19,8 +24,6 @@ if TYPE_CHECKING:
     from hyflash_bench.spec.claims import Contexts, Strata
 
 __all__ = ["Arm", "Gain", "Gains"]
-
-DOCUMENT: Final = "_document"
 
 _OF_STEPS: Final[Mapping[str, str]] = MappingProxyType(
     {"num_uncut_committed": "committed", "num_uncut_accepted": "accepted", "num_uncut_drafted": "drafted"}
@@ -89,7 +92,8 @@ class Gains:
         if any(side.empty for side in sides):
             return _nothing("not measured")
         if metric.pooling == "max":
-            return _counted(*(_shared(sides) if one.strata == other.strata else sides))
+            paired = one.strata == other.strata
+            return _counted(*(_shared(sides) if paired else sides), paired=paired)
         return _sampled([_shared(sides, CONVERSATION if one.strata == other.strata else (DOCUMENT,))])
 
     def over(self, metric: Metric, gain: tuple[Arm, Arm], than: tuple[Arm, Arm]) -> Gain:
@@ -107,10 +111,7 @@ class Gains:
         """Suite, item_id, document, ``above`` and ``below`` of each conversation of an arm."""
         key = (metric.name, arm)
         if key not in self._known:
-            rows = self._rows(metric, arm)
-            self._known[key] = metric.per_conversation(
-                rows.assign(**{DOCUMENT: _documents(rows)}), [DOCUMENT]
-            )
+            self._known[key] = metric.per_conversation(self._rows(metric, arm))
         return self._known[key]
 
     def _rows(self, metric: Metric, arm: Arm) -> pd.DataFrame:
@@ -156,16 +157,6 @@ def _as_turns(steps: pd.DataFrame) -> pd.DataFrame:
     return steps.assign(num_uncut_steps=counts.astype("int64"), **sums)
 
 
-def _documents(frame: pd.DataFrame) -> list[str]:
-    """The text behind each row: a suite cuts the same document to several lengths."""
-    import pandas as pd
-
-    keys = zip(frame["suite"], frame["item_id"], frame["context_rung"], strict=True)
-    return [
-        f"{suite}/{item if pd.isna(rung) else item.removesuffix(f'/{rung}')}" for suite, item, rung in keys
-    ]
-
-
 def _shared(sides: Sequence[pd.DataFrame], by: Sequence[str] = CONVERSATION) -> list[pd.DataFrame]:
     """The sides on the conversations, or the documents, of which every one of them says something."""
     keys = list(by)
@@ -175,16 +166,10 @@ def _shared(sides: Sequence[pd.DataFrame], by: Sequence[str] = CONVERSATION) -> 
     return [common.merge(side, on=keys) for side in sides]
 
 
-def _counted(one: pd.DataFrame, other: pd.DataFrame) -> Gain:
-    """Bytes: nothing to resample, so the ends are the extremes over the conversations."""
-    if one.empty or other.empty:
-        return _nothing("no conversation in common")
-    high, low = one["above"].max(), one["above"].min()
-    most, least = other["above"].max(), other["above"].min()
-    if not least:
-        return Gain(_none("nothing to divide by"), high, most)
-    num_conversations = min(len(one), len(other))
-    return Gain(Interval(high / most, low / most, high / least, num_conversations), high, most)
+def _counted(one: pd.DataFrame, other: pd.DataFrame, *, paired: bool) -> Gain:
+    """Bytes: nothing to resample."""
+    ratio = counted_ratio(one["above"], other["above"], paired=paired)
+    return Gain(ratio, one["above"].max(), other["above"].max())
 
 
 def _sampled(pairs: Sequence[Sequence[pd.DataFrame]]) -> Gain:
@@ -218,11 +203,7 @@ def _columns(sides: Sequence[pd.DataFrame]) -> tuple[list[pd.Series[Any]], list[
 
 
 def _nothing(reason: str) -> Gain:
-    return Gain(_none(reason), math.nan, math.nan)
-
-
-def _none(reason: str) -> Interval:
-    return Interval(math.nan, math.nan, math.nan, 0, reason)
+    return Gain(Interval.missing(reason), math.nan, math.nan)
 
 
 def _ratio(above: float, below: float) -> float:

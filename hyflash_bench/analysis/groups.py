@@ -6,14 +6,18 @@ A group is named by columns. Its rows are found by a plain row number, since key
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from hyflash_bench.analysis.intervals import Interval, paired_ratio_interval, ratio_interval
-from hyflash_bench.analysis.metrics import CONVERSATION, Metric
+from hyflash_bench.analysis.intervals import (
+    Interval,
+    counted_ratio,
+    paired_ratio_interval,
+    ratio_interval,
+)
+from hyflash_bench.analysis.metric import CONVERSATION, DOCUMENT, Metric
 from hyflash_bench.errors import UnknownName
 from hyflash_bench.results.schema import TABLES
 from hyflash_bench.results.status import SEVERITY
@@ -23,9 +27,19 @@ if TYPE_CHECKING:
 
     from hyflash_bench.results.reader import Run
 
-__all__ = ["Degenerate", "Groups", "select_degenerate"]
+__all__ = ["CAP", "GROUP", "WORK", "Degenerate", "Groups", "Key", "select_degenerate"]
 
 Degenerate = Literal["all", "exclude", "only"]
+Key = tuple[str, ...]
+
+CAP: Final = ("memory_cap_bytes", "cap_kind", "cap_policy", "device", "weight_bits")
+"""What names a memory cap."""
+
+WORK: Final = ("suite", "sampling", *CAP)
+"""What drafters have to share to be compared."""
+
+GROUP: Final = ("drafter", *WORK)
+"""What names a row of the headline table."""
 
 ROW: Final = "_row"
 
@@ -50,13 +64,14 @@ class Groups:
 
     Attributes:
         run: The run.
-        by: Columns of the turns table that name a group.
+        by: Columns of the conversations table that name a group, or ``turn``.
         degenerate: Which turns count.
     """
 
     run: Run
     by: Sequence[str]
     degenerate: Degenerate = "all"
+    _values: dict[str, pd.Series[Any]] = field(default_factory=dict, repr=False, compare=False)
     _known: dict[str, dict[int, pd.DataFrame]] = field(default_factory=dict, repr=False, compare=False)
     _intervals: dict[str, list[Interval]] = field(default_factory=dict, repr=False, compare=False)
 
@@ -89,9 +104,11 @@ class Groups:
 
     def values(self, metric: Metric) -> pd.Series[Any]:
         """A metric for every row of the table, missing where the status does not allow it."""
-        values = metric.over(self.turns, [ROW]).reindex(range(len(self.table)))
-        allowed = values.where(self.table["status"].isin(metric.gate))
-        return allowed.astype("Int64" if metric.is_whole else "float64")
+        if metric.name not in self._values:
+            values = metric.over(self.turns, [ROW]).reindex(range(len(self.table)))
+            allowed = values.where(self.table["status"].isin(metric.gate))
+            self._values[metric.name] = allowed.astype("Int64" if metric.is_whole else "float64")
+        return self._values[metric.name]
 
     def intervals(self, metric: Metric) -> list[Interval]:
         """A metric with its interval for every row of the table, computed once a metric."""
@@ -100,19 +117,16 @@ class Groups:
             self._intervals[metric.name] = [self._interval(metric, row) for row in rows]
         return self._intervals[metric.name]
 
-    def _interval(self, metric: Metric, row: int) -> Interval:
-        sums = self._sums(metric).get(row)
-        if refused := self._refused(row, metric):
-            return refused
-        if sums is None:
-            return _not_measured()
-        return ratio_interval(sums["above"], sums["below"], self._documents_of(sums))
+    @cached_property
+    def keys(self) -> list[Key]:
+        """The name of every row as text, in which a missing cap equals a missing cap."""
+        return [tuple(map(str, key)) for key in self.table[list(self.by)].itertuples(index=False)]
 
     def paired(self, metric: Metric, row: int, other: Groups, other_row: int) -> Interval:
         """A metric of one row over that of another, on the conversations that both have.
 
         Args:
-            metric: A ratio or a mean.
+            metric: A ratio, a mean, or what is counted.
             row: Row of this table.
             other: Groups of this or another run.
             other_row: Row of the other table, the reference.
@@ -120,49 +134,48 @@ class Groups:
         refused = self._refused(row, metric) or other._refused(other_row, metric, "the reference is ")
         if refused:
             return refused
-        sums, others = self._sums(metric).get(row), other._sums(metric).get(other_row)
+        sums, others = self.sums(metric).get(row), other.sums(metric).get(other_row)
         if sums is None or others is None:
-            return _not_measured()
+            return Interval.missing("not measured" if sums is None else "the reference was not measured")
         both = sums.merge(others, on=list(CONVERSATION), suffixes=("", "_reference"))
         if both.empty:
-            return _not_measured("no conversation in common")
+            return Interval.missing("no conversation in common")
+        if metric.pooling == "max":
+            return counted_ratio(both["above"], both["above_reference"], paired=True)
         return paired_ratio_interval(
             both["above"],
             both["below"],
             both["above_reference"],
             both["below_reference"],
-            self._documents_of(both),
+            list(both[DOCUMENT]),
         )
+
+    def num_measured(self, metric: Metric, row: int) -> int:
+        """Conversations of a row that say something about a metric."""
+        sums = self.sums(metric).get(row)
+        return 0 if sums is None else int((sums["below"] > 0).sum())
+
+    def _interval(self, metric: Metric, row: int) -> Interval:
+        if refused := self._refused(row, metric):
+            return refused
+        sums = self.sums(metric).get(row)
+        if sums is None:
+            return Interval.missing("not measured")
+        return ratio_interval(sums["above"], sums["below"], list(sums[DOCUMENT]))
 
     def _refused(self, row: int, metric: Metric, who: str = "") -> Interval | None:
         status = self.table["status"].iloc[row]
-        return None if status in metric.gate else _not_measured(f"{who}{status}")
+        return None if status in metric.gate else Interval.missing(f"{who}{status}")
 
-    def _sums(self, metric: Metric) -> dict[int, pd.DataFrame]:
+    def sums(self, metric: Metric) -> dict[int, pd.DataFrame]:
         """Per-conversation sums by row of the table, made once a metric."""
         if metric.name not in self._known:
             sums = metric.per_conversation(self.turns, [ROW])
             self._known[metric.name] = {int(part[ROW].iloc[0]): part for _, part in sums.groupby(ROW)}
         return self._known[metric.name]
 
-    def _documents_of(self, sums: pd.DataFrame) -> list[str]:
-        """The document of each conversation."""
-        pairs = zip(*(sums[name] for name in CONVERSATION), strict=True)
-        return [self._documents[pair] for pair in pairs]
-
-    @cached_property
-    def _documents(self) -> dict[tuple[str, str], str]:
-        """By suite and item: the item's name without its context length, which the rungs share."""
-        items = self.run.turns[[*CONVERSATION, "context_rung"]].drop_duplicates()
-        return {
-            (suite, item): f"{suite} {item if missing else item.removesuffix(f'/{rung}')}"
-            for (suite, item, rung), missing in zip(
-                items.itertuples(index=False), items["context_rung"].isna(), strict=True
-            )
-        }
-
     def _check_names(self) -> None:
-        allowed = {column.name for column in TABLES["conversations"]} - {"message", "peak_bytes"}
+        allowed = {column.name for column in TABLES["conversations"]} - {"message", "peak_bytes"} | {"turn"}
         for name in self.by:
             if name not in allowed:
                 raise UnknownName("column to group by", name, allowed)
@@ -183,12 +196,16 @@ def _states(run: Run, by: Sequence[str]) -> pd.DataFrame:
     status = status.mask(done["cell_status"] == "mismatch", "mismatch")
     message = done["message"].fillna(done["cell_id"].map(cells["message"]))
     columns = list(by)
-    states = done[columns].assign(
+    done = done.assign(
         status=status,
         message=message.where(status != "ok"),
         num_ok=done["status"].eq("ok").astype("int64"),
         num_planned=1,
     )
+    if "turn" in columns:  # a conversation without any turn is a row of its own
+        turns = run.turns[["cell_id", "item_id", "turn"]].drop_duplicates()
+        done = done.merge(turns, on=["cell_id", "item_id"], how="left")
+    states = done[[*columns, "status", "message", "num_ok", "num_planned"]]
     if set(by) <= set(run.cells):
         waiting = run.cells[run.cells["num_pending"] > 0]
         unstarted = waiting[columns].assign(
@@ -199,7 +216,3 @@ def _states(run: Run, by: Sequence[str]) -> pd.DataFrame:
         )
         states = pd.concat([states, unstarted], ignore_index=True)
     return states.assign(severity=states["status"].map(SEVERITY.index).astype("int64"))
-
-
-def _not_measured(reason: str = "not measured") -> Interval:
-    return Interval(math.nan, math.nan, math.nan, 0, reason)

@@ -4,6 +4,11 @@ Turns and steps of one conversation resemble each other, and so do prompts cut f
 several lengths. So documents are resampled, each with all of its conversations (a conversation of its
 own text is a document of its own), and a number from few of them gets no interval at all rather than
 a narrow one. All numbers are ratios of sums, so resampling documents is resampling their sums.
+
+Resampling few documents gives ends that lie too close together: at five of them, a 95 % interval
+holds the truth in about 80 % of all cases. The level is therefore raised as Student's t would raise
+it (Hesterberg, "What Teachers Should Know About the Bootstrap", The American Statistician 69, 2015,
+section 5.3), after which it is about 90 % at five documents and 94 % from twelve on; a test simulates it.
 """
 
 from __future__ import annotations
@@ -23,21 +28,27 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONFIDENCE",
-    "MIN_CONVERSATIONS",
+    "MIN_DOCUMENTS",
     "Interval",
+    "Method",
     "Verdict",
+    "bootstrap_level",
+    "counted_ratio",
+    "holm",
     "paired_gain_interval",
     "paired_ratio_interval",
     "ratio_interval",
+    "verdicts",
 ]
 
 CONFIDENCE: Final = 0.95
-MIN_CONVERSATIONS: Final = 5
+MIN_DOCUMENTS: Final = 5
 NUM_RESAMPLES: Final = 4999
 MAX_RESAMPLED: Final = 1_000_000  # numbers held at once, so that many documents stay in memory
 SEED: Final = 0
 
 Verdict = Literal["higher", "lower", "no clear difference"]
+Method = Literal["BCa", "percentile", "extremes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +61,9 @@ class Interval:
         high: Upper end, NaN without an interval.
         num_conversations: Conversations it rests on; of one document there may be several.
         reason: Why there is no interval, or None.
+        method: How the ends were found: ``BCa`` (bias-corrected and accelerated), ``percentile``
+            where that cannot be had, ``extremes`` of what was counted and not sampled.
+        p_value: Of a ratio that is 1 in truth; NaN where nothing is compared.
     """
 
     value: float
@@ -57,6 +71,13 @@ class Interval:
     high: float
     num_conversations: int
     reason: str | None = None
+    method: Method | None = None
+    p_value: float = math.nan
+
+    @classmethod
+    def missing(cls, reason: str, value: float = math.nan, num_conversations: int = 0) -> Interval:
+        """A number without ends, or none at all, and why."""
+        return cls(value, math.nan, math.nan, num_conversations, reason)
 
     def verdict(self, same: float = 1.0) -> Verdict | None:
         """Where the whole interval lies, seen from ``same``; None without an interval."""
@@ -65,6 +86,37 @@ class Interval:
         if self.low > same:
             return "higher"
         return "lower" if self.high < same else "no clear difference"
+
+
+def verdicts(intervals: Sequence[Interval]) -> list[Verdict | None]:
+    """The verdict of each comparison, corrected for there being several of them.
+
+    Higher or lower needs both: the whole interval on one side of 1, and a p-value that stands
+    :func:`holm`'s correction. What was counted needs no correction.
+    """
+    corrected = holm([interval.p_value for interval in intervals])
+    return [
+        "no clear difference" if verdict and p_value > 1 - CONFIDENCE else verdict
+        for verdict, p_value in zip((each.verdict() for each in intervals), corrected, strict=True)
+    ]
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P-values corrected for their number (Holm, Scandinavian Journal of Statistics 6, 1979).
+
+    Args:
+        p_values: NaN for those that are no comparison; they stay NaN and do not count.
+
+    Returns:
+        In the same order, at most 1: below a level, the chance that any of those below it is a
+        false alarm is below it too.
+    """
+    known = [at for at, p_value in enumerate(p_values) if not math.isnan(p_value)]
+    corrected, largest = [math.nan] * len(p_values), 0.0
+    for rank, at in enumerate(sorted(known, key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, p_values[at] * (len(known) - rank)))
+        corrected[at] = largest
+    return corrected
 
 
 def ratio_interval(
@@ -84,7 +136,7 @@ def ratio_interval(
         num_resamples: Bootstrap samples.
         seed: The same seed gives the same interval.
     """
-    return _bootstrap([above, below], documents, _ratio, [1], num_resamples, seed)
+    return _bootstrap([above, below], documents, _ratio, num_resamples, seed)
 
 
 def paired_ratio_interval(
@@ -111,7 +163,7 @@ def paired_ratio_interval(
         seed: The same seed gives the same interval.
     """
     samples = [above, below, reference_above, reference_below]
-    return _bootstrap(samples, documents, _ratio_of_ratios, [1, 3], num_resamples, seed)
+    return _bootstrap(samples, documents, _ratio_of_ratios, num_resamples, seed)
 
 
 def paired_gain_interval(
@@ -131,7 +183,28 @@ def paired_gain_interval(
         num_resamples: Bootstrap samples.
         seed: The same seed gives the same interval.
     """
-    return _bootstrap([*gain, *than], documents, _gain_of_gains, [1, 3, 5, 7], num_resamples, seed)
+    return _bootstrap([*gain, *than], documents, _gain_of_gains, num_resamples, seed)
+
+
+def counted_ratio(counts: ArrayLike, references: ArrayLike, *, paired: bool) -> Interval:
+    """The largest count over the largest of the reference; nothing is sampled in them.
+
+    Args:
+        counts: One number a conversation, such as bytes.
+        references: The reference's.
+        paired: Whether both are of the same conversations, in the same order. The ends are then the
+            least and the most that any of them gives, and those of any two conversations otherwise.
+    """
+    ours, theirs = (np.asarray(side, dtype=np.float64) for side in (counts, references))
+    if not (ours.size and theirs.size):
+        return Interval.missing("no conversation in common")
+    if paired and np.array_equal(ours, theirs):  # two drafters that both hold nothing are alike
+        return Interval(1.0, 1.0, 1.0, ours.size, method="extremes")
+    if not theirs.min():
+        return Interval.missing("nothing to divide by", num_conversations=ours.size)
+    each = ours / theirs if paired else np.array([ours.min() / theirs.max(), ours.max() / theirs.min()])
+    value, num = float(ours.max() / theirs.max()), min(ours.size, theirs.size)
+    return Interval(value, float(each.min()), float(each.max()), num, method="extremes")
 
 
 def _ratio(above: Floats, below: Floats, axis: int = -1) -> Floats:
@@ -148,41 +221,41 @@ def _ratio_of_ratios(
 
 def _gain_of_gains(*columns: Floats, axis: int = -1) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
-        a, b, c, d = (
-            _ratio(above, below, axis) for above, below in zip(columns[::2], columns[1::2], strict=True)
-        )
-        return np.asarray((a / b) / (c / d))
+        (a, b, c, d), (e, f, g, h) = columns[:4], columns[4:]
+        return np.asarray(_ratio_of_ratios(a, b, c, d, axis) / _ratio_of_ratios(e, f, g, h, axis))
 
 
 def _bootstrap(
     samples: Sequence[ArrayLike],
     documents: Sequence[str] | None,
     statistic: Callable[..., Floats],
-    divisors: Sequence[int],
     num_resamples: int,
     seed: int,
 ) -> Interval:
+    """Every second sample is what is divided by."""
     columns = np.array([np.asarray(sample, dtype=np.float64) for sample in samples])
-    counted = (columns[divisors] > 0).all(axis=0)
+    counted = (columns[1::2] > 0).all(axis=0)
     columns = columns[:, counted]
     num_conversations = columns.shape[1]
     if num_conversations == 0:
-        return Interval(math.nan, math.nan, math.nan, 0, "not measured")
+        return Interval.missing("not measured")
     value = float(statistic(*columns))
     if not math.isfinite(value):
-        return Interval(math.nan, math.nan, math.nan, num_conversations, "nothing to divide by")
-    unit = "conversations"
+        return Interval.missing("nothing to divide by", num_conversations=num_conversations)
+    unit = "conversation"
     if documents is not None:
         columns = _summed(columns, np.asarray(documents, dtype=np.str_)[counted])
-        unit = "conversations" if columns.shape[1] == num_conversations else "documents"
-    if columns.shape[1] < MIN_CONVERSATIONS:
-        reason = f"{columns.shape[1]} {unit}; an interval needs {MIN_CONVERSATIONS}"
-        return Interval(value, math.nan, math.nan, num_conversations, reason)
-    low, high = _ends(columns, statistic, num_resamples, seed)
+        unit = unit if columns.shape[1] == num_conversations else "document"
+    num = columns.shape[1]
+    if num < MIN_DOCUMENTS:
+        reason = f"{num} {unit}{'s' * (num > 1)}; an interval needs {MIN_DOCUMENTS}"
+        return Interval.missing(reason, value, num_conversations)
+    low, high, method = _ends(columns, statistic, num_resamples, seed)
     if not (math.isfinite(low) and math.isfinite(high)):
-        reason = f"too few {unit} with something to divide by"
-        return Interval(value, math.nan, math.nan, num_conversations, reason)
-    return Interval(value, low, high, num_conversations)
+        reason = f"too few {unit}s with something to divide by"
+        return Interval.missing(reason, value, num_conversations)
+    p_value = math.nan if statistic is _ratio else _p_value(columns, statistic)
+    return Interval(value, low, high, num_conversations, method=method, p_value=p_value)
 
 
 def _summed(columns: Floats, documents: NDArray[np.str_]) -> Floats:
@@ -196,28 +269,59 @@ def _summed(columns: Floats, documents: NDArray[np.str_]) -> Floats:
 
 def _ends(
     columns: Floats, statistic: Callable[..., Floats], num_resamples: int, seed: int
-) -> tuple[float, float]:
+) -> tuple[float, float, Method]:
     """BCa where it can be had; it cannot when resamples do not vary, and percentiles then can."""
     from scipy import stats
 
-    def ends(method: str) -> tuple[float, float]:
-        done: Any = stats.bootstrap(
-            tuple(columns),
-            statistic,
-            paired=True,
-            vectorized=True,
-            confidence_level=CONFIDENCE,
-            n_resamples=num_resamples,
-            batch=max(1, MAX_RESAMPLED // columns.shape[1]),
-            method=method,
-            rng=np.random.default_rng(seed),
-        )
-        interval = done.confidence_interval
-        return float(interval.low), float(interval.high)
-
+    done: Any = None
+    methods: tuple[Method, ...] = ("BCa", "percentile")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what it warns of is seen in the result and handled below
-        low, high = ends("BCa")
-        if math.isfinite(low) and math.isfinite(high):
-            return low, high
-        return ends("percentile")
+        for method in methods:
+            done = stats.bootstrap(
+                tuple(columns),
+                statistic,
+                paired=True,
+                vectorized=True,
+                confidence_level=bootstrap_level(columns.shape[1]),
+                n_resamples=0 if done else num_resamples,
+                bootstrap_result=done,
+                batch=max(1, MAX_RESAMPLED // columns.shape[1]),
+                method=method,
+                rng=np.random.default_rng(seed),
+            )
+            low, high = map(float, done.confidence_interval)
+            if math.isfinite(low) and math.isfinite(high):
+                break
+    return low, high, method
+
+
+def bootstrap_level(num: int) -> float:
+    """The level at which the ends of a bootstrap of ``num`` documents are as far apart as t's."""
+    from scipy import stats
+
+    reach = math.sqrt(num / (num - 1)) * stats.t.isf((1 - CONFIDENCE) / 2, num - 1)
+    return float(1 - 2 * stats.norm.sf(reach))
+
+
+def _p_value(columns: Floats, statistic: Callable[..., Floats]) -> float:
+    """Chance of a statistic at least as far from 1, were it 1: Student's t over jackknife pseudo-values.
+
+    Unlike a share of resamples it can be small enough to stand a correction (Tukey, Annals of
+    Mathematical Statistics 29, 1958). Logarithms, so that a ratio and its inverse are as far from 1.
+    """
+    from scipy import stats
+
+    num = columns.shape[1]
+    rest = columns.sum(axis=1, keepdims=True) - columns
+    whole, without_one = statistic(*columns), statistic(*rest[..., None])
+    if whole > 0 and (without_one > 0).all():
+        whole, without_one = np.log(whole), np.log(without_one)
+    else:
+        whole, without_one = whole - 1, without_one - 1
+    pseudo = num * whole - (num - 1) * without_one
+    if not np.isfinite(pseudo).all():
+        return 1.0
+    if np.ptp(pseudo) < 1e-9 * max(1.0, abs(float(whole))):
+        return 0.0 if abs(float(whole)) > 1e-9 else 1.0
+    return float(stats.ttest_1samp(pseudo, 0.0).pvalue)

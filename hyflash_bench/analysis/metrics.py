@@ -1,149 +1,38 @@
-"""Every metric once: name, unit, definition, and how it follows from the turns.
-
-Almost all are ratios of sums. Each is first summed per conversation; :meth:`Metric.over` then pools
-the conversations, and intervals resample them document by document.
-"""
+"""Every metric once: name, unit, direction, definition, formula, source. Terminal, files, page ask here."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
-from hyflash_bench.errors import UnknownName, UsageError
-from hyflash_bench.results.status import NUMBER_STATUSES, SEVERITY
+from hyflash_bench.analysis.metric import Metric
+from hyflash_bench.errors import UnknownName
+from hyflash_bench.results.status import SEVERITY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import pandas as pd
+__all__ = ["METRICS", "QUANTILES", "Metric", "definitions_of", "metric_named"]
 
-    from hyflash_bench.results.records import Status
-
-__all__ = ["CONVERSATION", "METRICS", "Metric", "metric_named"]
-
-CONVERSATION: Final = ("suite", "item_id")
-"""What makes two rows the same conversation, whatever the drafter, the cap or the repeat."""
-
-Rows = Literal["scored", "live", "all"]
-Pooling = Literal["ratio", "mean", "max", "count", "paired", "table"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
-    """A number with everything needed to read it.
-
-    Attributes:
-        name: Column name, unit included.
-        unit: In words, for tables.
-        better: Which direction is good, if one is.
-        definition: What it is, in a sentence.
-        formula: Over turns or steps.
-        source: Whose definition this is, or how it differs from others of the same name.
-        rows: Turns it is read off: ``scored`` (the replay, or live where nothing was replayed),
-            ``live``, or ``all``.
-        pooling: ``ratio`` of sums; ``mean`` of each conversation's ratio; ``max``; ``count``;
-            ``paired`` and ``table`` have functions of their own.
-        above: Column summed in the numerator.
-        below: Column summed in the denominator; None counts the turns where ``above`` is known.
-        gate: Statuses under which the number is shown.
-    """
-
-    name: str
-    unit: str
-    better: Literal["higher", "lower", "neither"]
-    definition: str
-    formula: str
-    source: str = "this project"
-    rows: Rows = "scored"
-    pooling: Pooling = "ratio"
-    above: str = ""
-    below: str | None = None
-    gate: frozenset[Status] = NUMBER_STATUSES
-
-    @property
-    def has_interval(self) -> bool:
-        """Whether resampling documents makes sense for it."""
-        return self.pooling in ("ratio", "mean")
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it is a whole number: bytes and counts."""
-        return self.pooling in ("max", "count")
-
-    def per_conversation(self, turns: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
-        """Sums of each conversation: ``by``, suite, item_id, ``above``, ``below``.
-
-        Turns where either was not measured are left out of both.
-
-        Args:
-            turns: The turns table of a run, or some of its rows.
-            by: Columns to keep apart besides.
-        """
-        self._require_turns()
-        rows = turns[_counted(turns, self)]
-        keys = list(dict.fromkeys([*by, *CONVERSATION]))
-        above = _column(rows, self.above)
-        below = _column(rows, self.below) if self.below else above.notna().astype("float64")
-        known = above.notna() & below.notna()
-        parts = rows.loc[known, keys].assign(above=above[known], below=below[known])
-        groups = parts.groupby(keys, dropna=False, sort=False)
-        if self.pooling == "max":
-            return groups.max().reset_index()
-        sums = groups.sum().reset_index()
-        if self.pooling == "mean":
-            sums = sums[sums["below"] > 0]
-            return sums.assign(above=sums["above"] / sums["below"], below=1.0)
-        return sums
-
-    def over(self, turns: pd.DataFrame, by: Sequence[str] = ()) -> pd.Series[float]:
-        """The number for each group; groups without a measurement are absent or NaN.
-
-        Args:
-            turns: The turns table of a run, or some of its rows.
-            by: Columns that make the groups; one group named ``all`` without them.
-        """
-        sums = self.per_conversation(turns, by)
-        keys = [sums[name] for name in by] or [sums["suite"].map(lambda _: "all")]
-        groups = sums.groupby(keys, dropna=False)
-        if self.pooling == "max":
-            value = groups["above"].max()
-        elif self.pooling == "count":
-            value = groups["above"].sum()
-        else:
-            below = groups["below"].sum()
-            value = groups["above"].sum() / below.where(below > 0)
-        return value.rename(self.name)
-
-    def _require_turns(self) -> None:
-        if self.pooling in ("paired", "table"):
-            raise UsageError(
-                f"Metric {self.name!r} does not follow from turns alone; use hyflash_bench.analysis."
-                f"{'summary.headline' if self.pooling == 'paired' else 'positions.position_acceptance'}."
-            )
-
-
-def _counted(turns: pd.DataFrame, metric: Metric) -> pd.Series[bool]:
-    """Rows of finished conversations in the metric's mode."""
-    # A mismatch is a finished conversation too, for those metrics that speak about it.
-    finished = turns["status"].isin({"ok", "mismatch"} & metric.gate)
-    if metric.rows == "live":
-        return finished & (turns["mode"] == "live")
-    return finished & turns["is_scored"] if metric.rows == "scored" else finished
-
-
-def _column(rows: pd.DataFrame, name: str) -> pd.Series[float]:
-    """A column as floats; ``lossless=word`` is 1 where the column says the word."""
-    column, _, word = name.partition("=")
-    values = rows[column] == word if word else rows[column]
-    return values.astype("Float64").astype("float64")
+QUANTILES: Final = (50, 95, 99)
+"""Percentiles of what is timed."""
 
 
 def _timed(name: str, definition: str) -> Metric:
     return Metric(
         name=name, unit="seconds per turn", better="lower", definition=definition,
         formula=f"mean of {name} over turns", rows="live", above=name,
+    )  # fmt: skip
+
+
+def _quantile(name: str, percent: int, of: str, definition: str) -> Metric:
+    return Metric(
+        name=f"{name}_p{percent}_s", unit=f"seconds per {of}", better="lower",
+        definition=f"{definition}, {percent} % are at most this long. Missing where too few were timed "
+        "to tell it from the longest.",
+        formula=f"{percent}th percentile over {of}s, pooled", source="linear between neighbours, as in numpy",
+        rows="live", pooling="table", table="latency.latency",
     )  # fmt: skip
 
 
@@ -155,10 +44,10 @@ def _share(part: str, definition: str) -> Metric:
     )  # fmt: skip
 
 
-def _bytes(name: str, definition: str) -> Metric:
+def _bytes(name: str, definition: str, source: str = "live tensors, counted once each") -> Metric:
     return Metric(
         name=name, unit="bytes", better="lower", definition=definition,
-        formula=f"largest {name} over turns", source="live tensors, counted once each",
+        formula=f"largest {name} over turns", source=source,
         rows="all", pooling="max", above=name,
     )  # fmt: skip
 
@@ -214,6 +103,26 @@ _ALL: Final = (
         formula="steps with accepted >= j / steps with drafted >= j and accepted >= j - 1",
         source="conditional acceptance; the running product is the joint one",
         pooling="table",
+        table="positions.position_acceptance",
+    ),
+    Metric(
+        name="step_share",
+        unit="share, 0..1",
+        better="neither",
+        definition="Steps that committed this many tokens, of all steps.",
+        formula="steps with committed = k / steps",
+        source="the histogram of vLLM's per-request metrics, bonus token counted",
+        pooling="table",
+        table="positions.step_distribution",
+    ),
+    Metric(
+        name="token_share",
+        unit="share, 0..1",
+        better="neither",
+        definition="Tokens that came from steps that committed this many, of all tokens from steps.",
+        formula="k * steps with committed = k / sum of committed",
+        pooling="table",
+        table="positions.step_distribution",
     ),
     Metric(
         name="decode_tok_per_s",
@@ -234,11 +143,32 @@ _ALL: Final = (
         formula="(decode_s / committed of the reference) / (decode_s / committed)",
         source="decode only; the prompt's cost stands in ttft_s",
         rows="live",
-        pooling="paired",
+        pooling="table",
+        table="summary.headline",
+    ),
+    Metric(
+        name="time_per_output_token_s",
+        unit="seconds per token",
+        better="lower",
+        definition="Seconds of decoding per token committed by steps: the inverse of decode_tok_per_s.",
+        formula="sum of decode_s / sum of committed",
+        source="TPOT of the serving benchmarks, the first token apart as there",
+        rows="live",
+        above="decode_s",
+        below="num_committed",
     ),
     _timed("ttft_s", "Time to the first token: prefill, the drafter's reading of the prompt, a token."),
     _timed("prefill_s", "The target's pass over the new prompt tokens."),
     _timed("observe_prompt_s", "The drafter's reading of the prompt, part of ttft_s."),
+    *(_quantile("ttft", each, "turn", "Time to the first token: of all turns") for each in QUANTILES),
+    *(
+        _quantile("time_per_output_token", each, "turn", "Decoding time of a turn per token: of all turns")
+        for each in QUANTILES
+    ),
+    *(
+        _quantile("step", each, "step", "Drafting, verifying and observing in one step: of all steps")
+        for each in QUANTILES
+    ),
     _share("draft", "Part of decoding spent drafting."),
     _share("verify", "Part of decoding spent verifying by the target."),
     _share("observe", "Part of decoding spent on the drafter's reading of verified tokens."),
@@ -250,6 +180,39 @@ _ALL: Final = (
     _bytes("drafter_buffer_bytes", "The drafter's work space."),
     _bytes("drafter_peak_bytes", "All kinds but weights after the largest step."),
     _bytes("target_kv_bytes", "The target's key-value cache."),
+    _bytes("ledger_bytes", "All that target, drafter and a pass hold: what a memory cap is held against."),
+    _bytes(
+        "measured_peak_bytes",
+        "Peak of torch's allocator on a GPU, else of the whole process, program and harness included.",
+        "torch, or the operating system",
+    ),
+    _bytes(
+        "formula_difference_bytes",
+        "Bytes that live tensors hold beyond the closed formulas, at worst; 0 where both agree.",
+        "live tensors against closed formulas",
+    ),
+    Metric(
+        name="drafter_bytes_per_context_token",
+        unit="bytes per token of context",
+        better="lower",
+        definition="What the drafter holds besides its weights at a turn's end, over the tokens there.",
+        formula="mean over turns of (kv + state + buffer) / context at the turn's end",
+        source="live tensors, counted once each",
+        rows="all",
+        above="drafter_bytes_per_context_token",
+    ),
+    Metric(
+        name="energy_j_per_token",
+        unit="joules per token",
+        better="lower",
+        definition="What the GPU drew during a turn, prefill included, per token of the reply; missing "
+        "where there is no energy counter.",
+        formula="sum of energy_j / sum of output tokens",
+        source="the GPU's own counter, as NVML reads it",
+        rows="live",
+        above="energy_j",
+        below="num_output_tokens",
+    ),
     Metric(
         name="score",
         unit="share, 0..1",
@@ -286,3 +249,10 @@ def metric_named(name: str) -> Metric:
     if name not in METRICS:
         raise UnknownName("metric", name, METRICS)
     return METRICS[name]
+
+
+def definitions_of(columns: Iterable[str]) -> list[dict[str, str]]:
+    """What stands behind a table's columns, for files: a row for each that is a metric."""
+    found = [METRICS[name] for name in dict.fromkeys(columns) if name in METRICS]
+    names = ("name", "unit", "better", "definition", "formula", "source")
+    return [{name: getattr(metric, name) for name in names} for metric in found]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from hyflash_bench.analysis.groups import Degenerate, Groups
-from hyflash_bench.analysis.intervals import Interval
+from hyflash_bench.analysis.groups import GROUP, Degenerate, Groups
+from hyflash_bench.analysis.intervals import Interval, holm, verdicts
 from hyflash_bench.analysis.metrics import METRICS, Metric
 from hyflash_bench.results.schema import IDENTITY
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["by_context", "failures", "headline", "summary"]
 
-GROUP: Final = ("drafter", "suite", "sampling", "memory_cap_bytes")
 _WITH_INTERVAL: Final = ("acceptance_length", "decode_tok_per_s")
 _PLAIN: Final = tuple(metric for metric in METRICS.values() if metric.above)
 
@@ -45,8 +44,9 @@ def headline(run: Run, *, degenerate: Degenerate = "all") -> pd.DataFrame:
 
     Beside :func:`summary`'s columns: 95 % intervals (``_low``, ``_high``) of acceptance_length and
     decode_tok_per_s; ``speedup`` over plain decoding in the same suite, sampling and cap, with
-    interval; its ``verdict`` (higher, lower, no clear difference); and ``reason``, why an interval
-    or the verdict is missing.
+    interval; ``p_holm``, its p-value corrected for all comparisons of the table; the ``verdict``
+    (higher, lower, no clear difference), which needs both; ``interval_method``, how the ends were
+    found; and ``reason``, why an interval or the verdict is missing.
 
     Args:
         run: The run.
@@ -107,17 +107,34 @@ def _with_numbers(groups: Groups) -> pd.DataFrame:
 def _with_everything(groups: Groups) -> pd.DataFrame:
     """Numbers, their intervals, the speedup, and why something is missing."""
     table = _with_numbers(groups)
-    for name in _WITH_INTERVAL:
-        _insert_ends(table, name, groups.intervals(METRICS[name]))
+    known = {name: groups.intervals(METRICS[name]) for name in _WITH_INTERVAL}
+    for name, intervals in known.items():
+        _insert_ends(table, name, intervals)
     speed = METRICS["decode_tok_per_s"]  # the ratio of speeds is the ratio of seconds per token
-    speedups = [_against(groups, speed, row, reference) for row, reference in _references(groups).items()]
+    speedups = [_against(groups, speed, row, reference) for row, reference in enumerate(_references(groups))]
     at = list(table).index("decode_tok_per_s_high")
     table.insert(at + 1, "speedup", _floats([interval.value for interval in speedups]))
     _insert_ends(table, "speedup", speedups)
-    table.insert(at + 4, "verdict", _texts([interval.verdict() for interval in speedups]))
-    lengths = groups.intervals(METRICS["acceptance_length"])
-    reasons = [own.reason or speedup.reason for own, speedup in zip(lengths, speedups, strict=True)]
-    return table.assign(reason=_texts(reasons))
+    table.insert(at + 4, "p_holm", _floats(holm([interval.p_value for interval in speedups])))
+    table.insert(at + 5, "verdict", _texts(verdicts(speedups)))
+    known["speedup"] = speedups
+    reasons = [
+        own.reason or speedup.reason
+        for own, speedup in zip(known["acceptance_length"], speedups, strict=True)
+    ]
+    return table.assign(interval_method=_texts(_methods(known)), reason=_texts(reasons))
+
+
+def _methods(known: Mapping[str, Sequence[Interval]]) -> list[str | None]:
+    """How each row's ends were found: ``BCa``, or by metric where they were found in several ways."""
+    rows = [dict(zip(known, row, strict=True)) for row in zip(*known.values(), strict=True)]
+    found = [{name: each.method for name, each in row.items() if each.method} for row in rows]
+    return [
+        ", ".join(f"{method} of {name}" for name, method in row.items())
+        if len(set(row.values())) > 1
+        else next(iter(row.values()), None)
+        for row in found
+    ]
 
 
 def _insert_ends(table: pd.DataFrame, name: str, intervals: Sequence[Interval]) -> None:
@@ -128,23 +145,21 @@ def _insert_ends(table: pd.DataFrame, name: str, intervals: Sequence[Interval]) 
 
 
 def _against(groups: Groups, metric: Metric, row: int, reference: int | None) -> Interval:
-    nan = float("nan")
     if reference is None:
-        return Interval(nan, nan, nan, 0, "no plain decoding to compare with")
+        return Interval.missing("no plain decoding to compare with")
     if reference == row:
-        return Interval(nan, nan, nan, 0, "this is the reference")
+        return Interval.missing("this is the reference")
     return groups.paired(metric, row, groups, reference)
 
 
-def _references(groups: Groups) -> dict[int, int | None]:
+def _references(groups: Groups) -> list[int | None]:
     """For each row, the row of plain decoding on the same work."""
     cells = groups.run.cells
-    names = set(cells.loc[cells["is_reference"], "drafter"])
-    shared = [name for name in groups.by if name != "drafter"]
-    keys = [tuple(map(str, key)) for key in groups.table[shared].itertuples(index=False)]
-    drafters = groups.table["drafter"]
-    found = {key: row for row, key in enumerate(keys) if drafters.iloc[row] in names}
-    return {row: found.get(key) for row, key in enumerate(keys)}
+    is_plain = groups.table["drafter"].isin(set(cells.loc[cells["is_reference"], "drafter"]))
+    assert groups.by[0] == "drafter"
+    keys = [work for _, *work in groups.keys]
+    found = {tuple(work): row for row, (work, plain) in enumerate(zip(keys, is_plain, strict=True)) if plain}
+    return [found.get(tuple(work)) for work in keys]
 
 
 def _floats(values: Sequence[float]) -> pd.Series[Any]:

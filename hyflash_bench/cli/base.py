@@ -20,6 +20,7 @@ __all__ = [
     "CONTEXT",
     "EXIT_INTERRUPTED",
     "LazyGroup",
+    "backend_option",
     "command",
     "debug_option",
     "foot",
@@ -143,6 +144,32 @@ def option(*names: str, shown: str | None = None, **settings: Any) -> Callable[[
     if shown is not None:
         settings["help"] += f" [default: {shown}]"
     return click.option(*names, **settings)
+
+
+def backend_option(*, when: str = "", is_device_taken: bool = False) -> Callable[[_F], _F]:
+    """``--backend``: what torch computes on.
+
+    Args:
+        when: Put before the help, as in ``With --run: ``.
+        is_device_taken: Whether the command has a ``--device`` of its own. Elsewhere it gets one that
+            only points here, since most tools mean the backend by it.
+    """
+
+    def refuse(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            raise _UsageFailure(
+                f"What torch computes on is called backend: --backend {value}. "
+                "Device profiles (--device) belong to run and fit."
+            )
+
+    pointer = click.option("--device", hidden=True, expose_value=False, callback=refuse)
+    declared = option(
+        "--backend",
+        metavar="BACKEND",
+        shown="cpu",
+        help=f"{when}Where torch computes: cpu, cuda, cuda:N or mps.",
+    )
+    return declared if is_device_taken else lambda function: declared(pointer(function))
 
 
 def debug_option() -> click.Option:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hyflash_bench.cli.base import backend_option, json_option, option, typed
 from hyflash_bench.cli.base import command as declare
-from hyflash_bench.cli.base import json_option, option, typed
 from hyflash_bench.cli.run import show_plan, stoppable
 from hyflash_bench.errors import UnknownName, UsageError
 
@@ -39,10 +39,12 @@ IN_TERMINAL = (
 @click.argument("runs", nargs=-1, metavar="[RUN]...", type=click.Path(path_type=Path))
 @option(
     "--file",
+    "files",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    shown="suites/claims.yaml",
-    help="Claims as YAML; the format stands in suites/README.md.",
+    multiple=True,
+    shown="suites/claims-paper.yaml and suites/claims-checks.yaml",
+    help="Claims as YAML; the format stands in suites/README.md. Repeatable.",
 )
 @option(
     "--run", "measure", is_flag=True, help="First measure what the claims need: greedy replay, no speeds."
@@ -67,7 +69,7 @@ IN_TERMINAL = (
     shown="as the suites say",
     help="With --run: most tokens of a reply.",
 )
-@option("--device", metavar="DEVICE", shown="cpu", help="With --run: cpu, cuda, cuda:N or mps.")
+@backend_option(when="With --run: ")
 @option("--num-threads", type=int, metavar="N", shown="as torch chooses", help="With --run: CPU threads.")
 @option(
     "--output-path",
@@ -90,7 +92,7 @@ def command(
     ctx: click.Context,
     /,
     runs: tuple[Path, ...],
-    file: Path | None,
+    files: tuple[Path, ...],
     measure: bool,
     dry_run: bool,
     output_path: Path | None,
@@ -112,7 +114,7 @@ def command(
     given = {key: value for key, value in flags.items() if value is not None and value != ()}
     _check_request(runs, measure, {**given, "output_path": output_path, "fresh": fresh, "dry_run": dry_run})
     _check_output(output)
-    claims = read_claims(file or shipped_claims())
+    claims = read_claims(*(files or shipped_claims()))
     require_claimable(claims)
     code = 0
     if measure:

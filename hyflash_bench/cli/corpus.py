@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hyflash_bench.cli.base import CONTEXT, debug_option, foot, json_option, option
+from hyflash_bench.cli.base import CONTEXT, backend_option, debug_option, foot, json_option, option
 from hyflash_bench.cli.base import command as declare
 from hyflash_bench.cli.run import stoppable
 
@@ -47,7 +47,7 @@ command.params.append(debug_option())
     examples=(
         "corpus build --output-path corpus",
         "corpus build --output-path corpus --parts self-talk --max-tokens 2000000",
-        "corpus build --recipe mine.yaml --target org/name --device cuda --dry-run",
+        "corpus build --recipe mine.yaml --target org/name --backend cuda --dry-run",
     ),
 )
 @option(
@@ -85,7 +85,7 @@ command.params.append(debug_option())
     shown="as the recipe says",
     help="Precision in which the target writes.",
 )
-@option("--device", metavar="DEVICE", shown="cpu", help="cpu, cuda, cuda:N or mps.")
+@backend_option()
 @option("--num-threads", type=int, metavar="N", shown="as torch chooses", help="CPU threads.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and the resolved recipe; build nothing.")
 def build(

@@ -23,7 +23,7 @@ __all__ = ["command"]
 CONTEXTS = tuple(512 * 2**power for power in range(9))
 DEFAULT_TARGET = "smollm2-135m"
 LIMITS = (
-    *("budget", "budget_bytes", "drafter", "largest_context", "limited_by", "tokens_lost_to_drafter"),
+    *("budget", "drafter", "largest_context", "limited_by", "memory_context", "tokens_lost_to_drafter"),
     *("context_bytes_per_token", "tokens_per_gib"),
 )
 
@@ -32,7 +32,7 @@ LIMITS = (
     "fit",
     examples=(
         "fit --memory-cap 1GiB --context 8192",
-        "fit --device phone-android-midrange --weights-bits 4 --kv-dtype float16",
+        "fit --device phone-android-midrange --weight-bits 4 --kv-dtype float16",
         "fit --target org/name --drafter hyflash --drafter eagle --device rtx-4090-24gb --json",
         "fit --run results/RUN --device raspberry-pi-5-8gb",
     ),
@@ -81,6 +81,7 @@ LIMITS = (
     help="Context length to judge. Repeatable.",
 )
 @option(
+    "--weight-bits",
     "--weights-bits",
     type=click.Choice(["32", "16", "8", "4"]),
     default="32",
@@ -108,9 +109,15 @@ LIMITS = (
     help="Also simulate each device: plain decoding, and the acceptance length at which a drafter pays.",
 )
 @option(
+    "--confirm",
+    "is_confirmed",
+    is_flag=True,
+    help="Also run the target just below and just past three solved limits, and tell what happened.",
+)
+@option(
     "--run",
     metavar="RUN",
-    help="Also simulate each device with the acceptance that was measured in this run folder.",
+    help="Take target and drafters from this run folder; simulate says how fast they would be.",
 )
 @json_option
 @click.option(
@@ -126,10 +133,11 @@ def command(
     memory_caps: tuple[str, ...],
     devices: tuple[str, ...],
     contexts: tuple[int, ...],
-    weights_bits: str,
+    weight_bits: str,
     kv_dtype: str,
     draft_budget: int,
     speeds: bool,
+    is_confirmed: bool,
     run: str | None,
     as_json: bool,
     output: Path | None,
@@ -144,7 +152,8 @@ def command(
 
     from hyflash_bench import console
     from hyflash_bench.memory.fit import Plan
-    from hyflash_bench.memory.shapes import KVDtype, WeightBits, read_shape
+    from hyflash_bench.memory.lookup import read_shape
+    from hyflash_bench.memory.shapes import KVDtype, WeightBits
 
     _check_output(output)
     measured = None if run is None else _load(run)
@@ -153,11 +162,11 @@ def command(
         drafters = drafters or tuple(dict.fromkeys(cell.drafter for cell in measured.manifest.cells))
     target = target or DEFAULT_TARGET
     profiles = _profiles(devices, memory_caps)
-    if (speeds or run) and not profiles:
+    if speeds and not profiles:
         raise UsageError("Speeds are simulated for devices, and none was given. Add --device PROFILE.")
     budgets = _budgets(memory_caps, profiles)
     specs = _specs(drafters, target)
-    bits = int(weights_bits)
+    bits = int(weight_bits)
     kv = ("float32" if bits == 32 else "float16") if kv_dtype == "auto" else kv_dtype
     plan = Plan.of(
         read_shape(target),
@@ -175,8 +184,8 @@ def command(
     }
     if speeds:
         document["simulated"] = _simulated(plan, profiles, lengths)
-    if measured is not None:
-        document["simulated_run"] = _simulated_run(measured, plan, profiles)
+    if is_confirmed:
+        document["confirmed"] = _confirmed(plan, target)
     if output is not None:
         _write(document, output)
     if as_json:
@@ -234,7 +243,7 @@ def _simulated(
                 "device": profile.name,
                 "context_length": context,
                 "simulated_plain_tok_per_s": float(1 / scene.plain_seconds(context)),
-                "simulated_prefill_s": scene.prefill_seconds(context),
+                "simulated_prefill_s": float(scene.prefill_seconds(context)),
             }
             for label, form in plan.drafters:
                 if form is None or not form.most_drafted:
@@ -246,20 +255,28 @@ def _simulated(
     return rows
 
 
+def _confirmed(plan: Plan, target: str) -> list[dict[str, Any]]:
+    """A row for each cap that was run: of the plain target, and of two drafters with a trained network."""
+    from dataclasses import asdict
+
+    from hyflash_bench import console
+    from hyflash_bench.memory.forms import is_exact
+    from hyflash_bench.runner.confirm import NUM_LIMITS, confirm
+
+    if plan.bits != 32 or plan.kv_dtype != "float32":
+        raise UsageError(
+            "--confirm runs the target as it is loaded, in float32. Drop --weight-bits and --kv-dtype."
+        )
+    labels = [label for label, form in plan.drafters if form is not None and is_exact(form)][:NUM_LIMITS]
+    with console.Progress() as progress:
+        found = confirm(plan, target, labels, listener=progress)
+    return [asdict(one) | {"agrees": one.agrees} for one in found]
+
+
 def _load(run: str) -> Run:
     from hyflash_bench.results.reader import load_run
 
     return load_run(run)
-
-
-def _simulated_run(measured: Run, plan: Plan, profiles: Sequence[DeviceProfile]) -> list[dict[str, Any]]:
-    """A row for each device, drafter and context length of a run."""
-    from hyflash_bench.memory.simulate import Scene, simulated_speeds
-
-    forms = {label: form for label, form in plan.drafters if form is not None}
-    steps = measured.steps
-    scenes = (Scene(profile, plan.target, plan.bits, plan.kv_dtype) for profile in profiles)
-    return [row for scene in scenes for row in simulated_speeds(steps, scene, forms)]
 
 
 def _show(document: dict[str, Any], plan: Plan, contexts: Sequence[int]) -> None:
@@ -268,7 +285,7 @@ def _show(document: dict[str, Any], plan: Plan, contexts: Sequence[int]) -> None
     target = document["target"]
     console.table(
         document["limits"],
-        f"Longest context of {target['name']} in tokens (weights {target['weights_bits']} bits, "
+        f"Longest context of {target['name']} in tokens (weights {target['weight_bits']} bits, "
         f"KV {target['kv_dtype']})",
         LIMITS,
     )
@@ -283,10 +300,8 @@ def _show(document: dict[str, Any], plan: Plan, contexts: Sequence[int]) -> None
             document["simulated"],
             "Simulated: plain decoding, and the acceptance length at which a drafter begins to pay",
         )
-    if "simulated_run" in document:
-        console.table(
-            document["simulated_run"], "Simulated speed with the acceptance that was measured in the run"
-        )
+    if "confirmed" in document:
+        console.table(document["confirmed"], "Solved limits, and what runs under such caps did")
     for label, form in plan.drafters:
         if form is not None and form.note:
             console.note(f"{label}: {form.note}.")

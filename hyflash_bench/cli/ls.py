@@ -13,18 +13,19 @@ from hyflash_bench.cli.base import json_option
 
 if TYPE_CHECKING:
     from hyflash_bench.results import RunListing
+    from hyflash_bench.spec.device import DeviceProfile
 
 __all__ = ["command"]
 
 Rows = list[dict[str, Any]]
 
 
-@declare("ls", examples=("ls drafters -v", "ls runs --json"))
-@click.argument("what", type=click.Choice(["suites", "drafters", "targets", "runs", "metrics"]))
+@declare("ls", examples=("ls drafters -v", "ls devices -v", "ls runs --json"))
+@click.argument("what", type=click.Choice(["suites", "drafters", "targets", "devices", "runs", "metrics"]))
 @click.option("-v", "--verbose", is_flag=True, help="Show options, tasks and definitions too.")
 @json_option
 def command(what: str, verbose: bool, as_json: bool) -> None:
-    """List suites, drafters, targets, runs or metrics.
+    """List suites, drafters, targets, devices, runs or metrics.
 
     Use it to find the names that run, show and report take, and with -v what can be set.
     """
@@ -87,6 +88,48 @@ def _targets(verbose: bool) -> Rows:
     return [{"name": name, "summary": preset.summary} for name, preset in PRESETS.items()]
 
 
+def _devices(verbose: bool) -> Rows:
+    """A row a profile; with all details a row for each of its numbers, with its source."""
+    from hyflash_bench.spec.device import HOST, device_names, host_path, read_device
+
+    names = [*device_names(), *([HOST] if host_path().is_file() else [])]
+    profiles = [read_device(name) for name in names]
+    if verbose:
+        return [row for profile in profiles for row in _device_numbers(profile)]
+    return [
+        {
+            "name": profile.name,
+            "title": profile.title,
+            "kind": profile.kind,
+            "usable_bytes": profile.memory_usable.value,
+            "basis": [f"{count} {basis}" for basis, count in sorted(profile.bases().items())],
+        }
+        for profile in profiles
+    ]
+
+
+def _device_numbers(profile: DeviceProfile) -> Rows:
+    from hyflash_bench.spec.device import Rates, Size
+    from hyflash_bench.spec.units import format_bytes
+
+    rows = []
+    for key, number in profile.sourced().items():
+        if isinstance(number, Rates):
+            value = f"{min(number.flop_per_s):.3g} to {max(number.flop_per_s):.3g}"
+        else:
+            value = format_bytes(number.value) if isinstance(number, Size) else f"{number.value:.4g}"
+        rows.append(
+            {
+                "name": profile.name,
+                "number": key,
+                "value": value,
+                "basis": number.basis,
+                "source": number.source,
+            }
+        )
+    return rows
+
+
 def _runs(verbose: bool) -> Rows:
     from hyflash_bench.results import list_runs
 
@@ -111,12 +154,15 @@ def _run_row(listing: RunListing, verbose: bool) -> dict[str, Any]:
     return row | {"problem": None}
 
 
+_OF_METRIC = ("definition", "formula", "source")
+
+
 def _metrics(verbose: bool) -> Rows:
     from hyflash_bench.analysis.metrics import METRICS
 
     return [
         {"name": metric.name, "unit": metric.unit, "better": metric.better}
-        | ({"definition": metric.definition} if verbose else {})
+        | ({name: getattr(metric, name) for name in _OF_METRIC} if verbose else {})
         for metric in METRICS.values()
     ]
 
@@ -125,6 +171,7 @@ _LISTS: dict[str, Callable[[bool], Rows]] = {
     "suites": _suites,
     "drafters": _drafters,
     "targets": _targets,
+    "devices": _devices,
     "runs": _runs,
     "metrics": _metrics,
 }

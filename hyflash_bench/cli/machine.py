@@ -6,7 +6,7 @@ import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -14,6 +14,9 @@ import psutil
 
 from hyflash_bench.console import Check
 from hyflash_bench.data import cache_folder
+from hyflash_bench.memory.limits import Enforcement, enforcement_available
+from hyflash_bench.memory.meters import Meter
+from hyflash_bench.memory.nvml import GpuCounters
 from hyflash_bench.results.layout import RESULTS_FOLDER
 from hyflash_bench.spec.target import TargetSpec
 from hyflash_bench.spec.units import format_bytes
@@ -28,6 +31,12 @@ LEAST_MEMORY = 4 * GIB
 CACHE_DISK = 1 * GIB
 """The default target as downloaded and as converted, and the texts of a suite."""
 RESULTS_DISK = GIB // 4
+_DELEGATE = "systemd-run --user --scope -p Delegate=yes hyflash-bench run ..."
+_COUNTED: Mapping[Enforcement, str] = {
+    "cgroup": "pages in use",
+    "rlimit_data": "private writable memory, used or not",
+    "rlimit_as": "all address space, mapped files included",
+}
 
 _PRESET = PRESETS[str(TargetSpec.model_fields["target"].default)]
 
@@ -49,6 +58,8 @@ def examine(suites: Sequence[str]) -> list[Check]:
         _cores(),
         _memory(),
         _accelerator(),
+        _caps(),
+        _meters(),
         _disk("disk of the cache", cache_folder(), 0 if _has_default_target() else CACHE_DISK),
         _disk("disk of the results", RESULTS_FOLDER, RESULTS_DISK),
         _default_target(),
@@ -99,6 +110,31 @@ def _accelerator() -> Check:
     finally:
         pynvml.nvmlShutdown()
     return Check("accelerator", True, ", ".join(names) or "NVML answers, no GPU")
+
+
+def _caps() -> Check:
+    """How a cap would be enforced on the CPU; simulated ones work everywhere."""
+    kind = enforcement_available()
+    fix = "Use simulated caps, which are the default and need nothing of the system."
+    if kind is None:
+        return Check("enforced caps", False, "nothing here limits a process's memory", fix)
+    hint = (
+        f"; {_DELEGATE} counts pages in use instead" if kind.startswith("rlimit") and _has_systemd() else ""
+    )
+    return Check("enforced caps", True, f"{kind}: {_COUNTED[kind]}{hint}")
+
+
+def _has_systemd() -> bool:
+    return Path("/run/systemd/system").is_dir()
+
+
+def _meters() -> Check:
+    """What can be measured beside the ledger; what cannot is null in the tables."""
+    with Meter() as meter, GpuCounters() as gpu:
+        of_process = [name for name, value in meter.readings().items() if value is not None]
+        counters = {"used memory": gpu.used_bytes, "energy": gpu.energy_j, "power": gpu.power_w}
+        of_gpu = [name for name, counter in counters.items() if counter() is not None]
+    return Check("meters", True, f"{', '.join(of_process)}; GPU: {', '.join(of_gpu) or 'none'}")
 
 
 def _disk(name: str, folder: Path, needed: int) -> Check:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hyflash_bench.cli.base import backend_option, option, typed
 from hyflash_bench.cli.base import command as declare
-from hyflash_bench.cli.base import option, typed
 
 if TYPE_CHECKING:
     from hyflash_bench.spec.run import RunSpec
@@ -23,7 +23,8 @@ __all__ = ["command", "show_plan", "stoppable"]
     "run",
     examples=(
         "run quick --drafter autoregressive --drafter prompt-lookup:max_ngram=3",
-        "run longctx --context 2048 --context 7680 --memory-cap 512MiB --limit 4",
+        "run longctx --context 2048 --context 7680 --memory-cap 700MiB --limit 4",
+        "run quick --device phone-android-midrange --weight-bits 8 --cap-policy no-draft",
         "run --config run.yaml --dry-run",
     ),
 )
@@ -50,7 +51,43 @@ __all__ = ["command", "show_plan", "stoppable"]
     metavar="SIZE",
     multiple=True,
     shown="none",
-    help="Also answer as if the device had this much memory, e.g. 512MiB. Repeatable.",
+    help="Also answer as if there were this much memory, e.g. 512MiB. Repeatable.",
+)
+@option(
+    "--device",
+    "--devices",
+    "devices",
+    metavar="PROFILE",
+    multiple=True,
+    shown="none",
+    help="Also answer as if on this device: a memory cap of what a program can use there. Name as in "
+    "devices/, or a YAML file. Repeatable.",
+)
+@option(
+    "--cap-policy",
+    type=click.Choice(["stop", "no-draft", "window"]),
+    shown="stop",
+    help="At a cap: stop there, go on without the drafter, or replay with one that keeps a window of the "
+    "context (full-context can).",
+)
+@option(
+    "--cap-kind",
+    type=click.Choice(["simulated", "enforced"]),
+    shown="simulated",
+    help="The ledger decides about --memory-cap, or a worker of its own is limited to it.",
+)
+@option(
+    "--allow-simulated/--no-allow-simulated",
+    default=None,
+    shown="no",
+    help="Simulate caps that were to be enforced where that cannot be done.",
+)
+@option(
+    "--weight-bits",
+    type=click.Choice(["32", "16", "8", "4"]),
+    callback=lambda ctx, param, value: None if value is None else int(value),
+    shown="32",
+    help="Under simulated caps, count the target's weights with so many bits; 32 for as loaded.",
 )
 @option(
     "--context",
@@ -126,9 +163,21 @@ __all__ = ["command", "show_plan", "stoppable"]
     "--dtype",
     type=click.Choice(["auto", "float32", "bfloat16", "float16"]),
     shown="float32",
-    help="Precision of weights and KV cache; auto keeps the checkpoint's.",
+    help="Precision of weights and arithmetic; auto keeps the checkpoint's.",
 )
-@option("--device", metavar="DEVICE", shown="cpu", help="cpu, cuda, cuda:N or mps.")
+@option(
+    "--kv-dtype",
+    type=click.Choice(["auto", "float32", "bfloat16", "float16", "int8"]),
+    shown="auto",
+    help="Precision of the target's KV cache; auto is that of the weights.",
+)
+@option(
+    "--drafter-kv-dtype",
+    type=click.Choice(["auto", "float32", "bfloat16", "float16", "int8"]),
+    shown="auto",
+    help="Precision of the drafters' own keys and values; becomes the option kv_dtype of those that have it.",
+)
+@backend_option(is_device_taken=True)
 @option(
     "--attention",
     type=click.Choice(["auto", "grouped", "sdpa"]),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hyflash_bench.cli.base import EXIT_INTERRUPTED, option
+from hyflash_bench.cli.base import EXIT_INTERRUPTED, backend_option, option
 from hyflash_bench.cli.base import command as declare
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ __all__ = ["command"]
 @option("--evaluate-every", type=int, metavar="STEPS", shown="250", help="Steps between evaluations.")
 @option("--save-every-s", type=float, metavar="SECONDS", shown="180", help="Seconds between saves.")
 @option("--seed", type=int, metavar="N", shown="0", help="Seed of every random choice.")
-@option("--device", metavar="DEVICE", shown="cpu", help="cpu, cuda, cuda:N or mps.")
+@backend_option()
 @option("--num-threads", type=int, metavar="N", shown="as torch chooses", help="CPU threads.")
 @option(
     "--trust-remote-code/--no-trust-remote-code",

@@ -294,3 +294,15 @@ class Drafter(ABC):
         None where no such form exists (structures whose size depends on the text).
         """
         return None
+
+    def within(self, num_bytes: int) -> Drafter | None:
+        """A loaded drafter like this one that keeps less of the context, for the cap policy ``window``.
+
+        Args:
+            num_bytes: Most bytes of all kinds, weights included, at any context length.
+
+        Returns:
+            The one that keeps the most within that; if even the least is too much, the one that keeps
+            the least. None where the context kept cannot be chosen.
+        """
+        return None

@@ -16,10 +16,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from hyflash_bench.drafters.base import Draft, Features, Held, MemoryKind
+from hyflash_bench.drafters.networks.copying import with_votes
 from hyflash_bench.drafters.networks.eagle import EagleNetwork
+from hyflash_bench.drafters.networks.public_eagle import PublicEagle
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.drafters.trained import TrainedDrafter, TrainedOptions
-from hyflash_bench.footprint import eagle_held, eagle_rows
+from hyflash_bench.footprint import eagle_held, eagle_rows, kv_row_bytes
+from hyflash_bench.kv import KVRows
 
 __all__ = ["Eagle"]
 
@@ -48,16 +51,25 @@ class Eagle(TrainedDrafter):
         total_tokens: int = Field(16, ge=1, le=256, description="Most tokens in a tree.")
 
     options: Options
-    network: EagleNetwork
-    _cache: Tensor
+    network: EagleNetwork | PublicEagle
+    _cache: KVRows
     _last: Tensor
 
     def reset(self) -> None:
         """See :meth:`Drafter.reset`."""
-        gain = self.network.head.norm.weight
+        gain, target = self.network.mlp_norm.weight, self.network.config.target
         self._num_observed = 0
+        self._copies = self._new_copies()
         self._last = gain.new_zeros(1, len(gain))
-        self._cache = self._new_cache(eagle_rows(0, self._most_ahead))
+        self._cache = KVRows(
+            num_layers=1,
+            num_kv_heads=target.num_kv_heads,
+            head_dim=target.head_dim,
+            num_slots=eagle_rows(0, self._most_ahead),
+            dtype=gain.dtype,
+            device=gain.device,
+            kv_dtype=self.options.kv_dtype,
+        )
 
     @torch.inference_mode()
     def observe(self, tokens: Tensor, features: Features) -> None:
@@ -77,8 +89,10 @@ class Eagle(TrainedDrafter):
         self._grow(start)
         if len(following) > 0:
             pairs = self.network.pair(following, before)
-            self._keep(start, *self.network.keys_values(pairs, self._tables(start, len(following))))
+            self._cache.write(0, start, *self.network.keys_values(pairs, self._tables(start, len(following))))
         self._last.copy_(g[-1:])
+        if self._copies is not None:
+            self._copies.extend(tokens, g)
 
     @torch.inference_mode()
     def draft(self, last_token: int, budget: int, sampler: Sampler, along: Tensor | None = None) -> Draft:
@@ -96,45 +110,60 @@ class Eagle(TrainedDrafter):
 
     def memory(self) -> list[Held]:
         """See :meth:`Drafter.memory`."""
-        return [*self._weights(), Held("kv", self._cache), Held("state", self._last)]
+        kv = [Held("kv", tensor) for tensor in self._cache.tensors()]
+        return [*self._weights(), *kv, Held("state", self._last), *self._held_copies()]
 
     def memory_formula(self, context_length: int) -> dict[MemoryKind, int]:
         """Blocks of keys and values with room for running ahead, and the last row's features."""
-        held = eagle_held(self.network.config, context_length, self._last.element_size(), self._most_ahead)
+        config, target = self.network.config, self.network.config.target
+        row_bytes = kv_row_bytes(target.num_kv_heads, target.head_dim, self._cache.kv_dtype)
+        size = self._last.element_size()
+        held = eagle_held(config, context_length, size, self._most_ahead, kv_row_bytes=row_bytes)
         return super().memory_formula(context_length) | held
 
     # A chain
 
     def _likeliest(self, last_token: int, length: int) -> Draft:
-        tokens, g = [last_token], self._last
+        tokens, g, confidence = [last_token], self._last, 1.0
+        votes = self._votes(last_token)
         for slot in range(length):
             g = self._run_ahead(tokens[-1:], g, slot, slot)
-            best = self.network.head(g)[0].argmax()
+            logits = self._logits(g, votes, slot)[0]
+            best = logits.argmax()
+            confidence = self._confidence(confidence, logits, best)
+            if confidence < self.options.min_confidence:
+                break
             tokens.append(int(self.network.head.draft_ids[best]))
         return Draft.chain(tokens[1:])
 
     def _drawn(self, last_token: int, length: int, sampler: Sampler) -> Draft:
         tokens, g = [last_token], self._last
         rows: list[Tensor] = []
+        votes = self._votes(last_token)
         for slot in range(length):
             g = self._run_ahead(tokens[-1:], g, slot, slot)
-            rows.append(self._probabilities(g, sampler))
+            rows.append(self._probabilities(self._logits(g, votes, slot), sampler))
             tokens.append(sampler.draw(rows[-1][0].cpu()))
         return Draft.chain(tokens[1:], torch.cat(rows))
 
     def _scored(self, last_token: int, along: Tensor, sampler: Sampler) -> Draft:
-        g = self._last
-        hidden: list[Tensor] = []
+        g, votes = self._last, self._votes(last_token)
+        logits: list[Tensor] = []
         for slot, token in enumerate([last_token, *along.tolist()][: len(along)]):
             g = self._run_ahead([token], g, slot, slot)
-            hidden.append(g)
-        if not hidden:
+            logits.append(self._logits(g, votes, slot))
+        if not logits:
             return Draft.empty()
-        return Draft(along, None, self._probabilities(torch.cat(hidden), sampler))
+        return Draft(along, None, self._probabilities(torch.cat(logits), sampler))
 
-    def _probabilities(self, hidden: Tensor, sampler: Sampler) -> Tensor:
-        head = self.network.head
-        return head.spread(sampler.probabilities(head(hidden)))
+    def _logits(self, hidden: Tensor, votes: Tensor | None, slot: int) -> Tensor:
+        """``[R, V_d]`` of R rows that all stand at one slot."""
+        logits: Tensor = self.network.head(hidden)
+        # No token is copied from beyond the slots that the network has.
+        return logits if votes is None or slot >= len(votes) else with_votes(logits, votes[slot])
+
+    def _probabilities(self, logits: Tensor, sampler: Sampler) -> Tensor:
+        return self.network.head.spread(sampler.probabilities(logits))
 
     # A tree
 
@@ -142,8 +171,10 @@ class Eagle(TrainedDrafter):
         tree = _Tree()
         children = min(self.options.top_k, self.network.config.draft_vocab_size)
         nodes, g = [-1], self._run_ahead([last_token], self._last, 0, 0)
+        votes = self._votes(last_token)
         for level in range(1, self._depth + 1):
-            scores, found = self.network.head(g).float().log_softmax(-1).topk(children)
+            logits = self._logits(g, votes, level - 1)
+            scores, found = logits.float().log_softmax(-1).topk(children)
             tree.add(nodes, self.network.head.draft_ids[found].tolist(), scores.tolist())
             if level == self._depth:
                 break
@@ -180,22 +211,22 @@ class Eagle(TrainedDrafter):
         network, start = self.network, self._num_pairs + offset
         pairs = network.pair(torch.tensor(tokens), g)
         tables = self._tables(self._num_pairs + step, 1)
-        self._keep(start, *network.keys_values(pairs, tables))
-        keys, values = self._cache[:, None, :, : start + len(tokens)]
-        num_kv_heads, head_dim = keys.shape[1], keys.shape[3]
+        self._cache.write(0, start, *network.keys_values(pairs, tables))
+        keys, values = self._cache.read(0, slice(0, start + len(tokens)))
+        num_kv_heads, _, head_dim = keys.shape
         queries = network.queries(pairs, tables).view(len(tokens), num_kv_heads, -1, head_dim)
         group_size = queries.shape[2]
         # Heads that share keys stand beside the rows, so that keys are not repeated.
-        beside = queries.transpose(0, 1).reshape(1, num_kv_heads, -1, head_dim)
+        beside = queries.transpose(0, 1).reshape(1, num_kv_heads, -1, head_dim).to(keys.dtype)
         mask = None if sees is None else self._mask(sees, group_size)
-        out = functional.scaled_dot_product_attention(beside, keys, values, mask)
-        by_row = out.view(num_kv_heads, len(tokens), group_size, head_dim).transpose(0, 1)
+        out = functional.scaled_dot_product_attention(beside, keys[None], values[None], mask)
+        by_row = out.to(g.dtype).view(num_kv_heads, len(tokens), group_size, head_dim).transpose(0, 1)
         return network.settle(g, pairs, by_row.flatten(1))
 
     def _mask(self, sees: Tensor, group_size: int) -> Tensor:
         """Every row sees the verified pairs and the first one ahead; ``[R * group_size, keys]``."""
         known = sees.new_ones(len(sees), self._num_pairs + 1)
-        return torch.cat([known, sees], dim=1).repeat_interleave(group_size, 0).to(self._cache.device)
+        return torch.cat([known, sees], dim=1).repeat_interleave(group_size, 0).to(self._last.device)
 
     def _tables(self, start: int, count: int) -> tuple[Tensor, Tensor]:
         return self.network.rotary(torch.arange(start, start + count))
@@ -207,11 +238,6 @@ class Eagle(TrainedDrafter):
         """Verified pairs; the next row is that of the last one, which waits for its token."""
         return max(self._num_observed - 1, 0)
 
-    def _keep(self, start: int, keys: Tensor, values: Tensor) -> None:
-        rows = slice(start, start + len(keys))
-        self._cache[0, :, rows] = keys.transpose(0, 1)
-        self._cache[1, :, rows] = values.transpose(0, 1)
-
     @property
     def _most_ahead(self) -> int:
         """Rows that a draft puts behind the verified ones."""
@@ -219,16 +245,10 @@ class Eagle(TrainedDrafter):
             return 1 + self.options.top_k * (self._depth - 1)
         return self.network.config.num_slots
 
-    def _new_cache(self, capacity: int) -> Tensor:
-        """``[2, kv_heads, capacity, head_dim]``."""
-        target = self.network.config.target
-        return self._last.new_empty(2, target.num_kv_heads, capacity, target.head_dim)
-
     def _grow(self, num_kept: int) -> None:
         capacity = eagle_rows(self._num_observed, self._most_ahead)
-        if capacity > self._cache.shape[2]:
-            held, self._cache = self._cache, self._new_cache(capacity)
-            self._cache[:, :, :num_kept] = held[:, :, :num_kept]
+        if capacity > self._cache.num_slots:
+            self._cache.resize(capacity, slice(0, num_kept))
 
 
 class _Tree:

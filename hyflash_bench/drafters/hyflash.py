@@ -11,10 +11,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from hyflash_bench.drafters.formats.load import Network
 from hyflash_bench.drafters.networks.block import BlockConfig, BlockNetwork
 from hyflash_bench.drafters.networks.block_drafting import BlockDrafter
 from hyflash_bench.drafters.networks.context_state import ContextState, WindowState, state_shape
-from hyflash_bench.drafters.networks.network import DraftNetwork
 from hyflash_bench.drafters.trained import TrainedOptions
 from hyflash_bench.errors import DrafterError
 
@@ -48,7 +48,7 @@ class HyFlash(BlockDrafter):
         """See :meth:`BlockDrafter.accepts`."""
         return config.attention == "window" and config.memory != "none"
 
-    def _adopt(self, network: DraftNetwork, folder: Path) -> None:
+    def _adopt(self, network: Network, folder: Path) -> None:
         super()._adopt(network, folder)
         assert isinstance(network, BlockNetwork)
         self._fixed: Tensor | None = None
@@ -58,7 +58,7 @@ class HyFlash(BlockDrafter):
             self._fixed = _read_foreign(folder / FOREIGN_FILE, network.config)
 
     def _new_state(self) -> ContextState:
-        return WindowState(self.network, self._fixed)
+        return WindowState(self.network, self._fixed, kv_dtype=self.options.kv_dtype)
 
 
 def _read_foreign(path: Path, config: BlockConfig) -> Tensor:

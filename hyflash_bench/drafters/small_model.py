@@ -25,6 +25,7 @@ from hyflash_bench.drafters.base import (
 )
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.errors import DrafterError
+from hyflash_bench.footprint import KVChoice
 from hyflash_bench.spec.target import TargetSpec
 
 if TYPE_CHECKING:
@@ -54,6 +55,9 @@ class SmallModel(Drafter):
         dtype: Literal["target", "auto", "float32", "bfloat16", "float16"] = Field(
             "target", description="Its precision; target takes the target's, auto the checkpoint's."
         )
+        kv_dtype: KVChoice = Field(
+            "auto", description="Precision of its KV cache; auto is that of its weights."
+        )
 
     options: Options
     _model: Target
@@ -66,7 +70,12 @@ class SmallModel(Drafter):
 
         as_target = str(context.dtype).removeprefix("torch.")
         dtype = as_target if self.options.dtype == "target" else self.options.dtype
-        values = {"target": self.options.model, "dtype": dtype, "device": str(context.device)}
+        values = {
+            "target": self.options.model,
+            "dtype": dtype,
+            "kv_dtype": self.options.kv_dtype,
+            "backend": str(context.device),
+        }
         model = load_target(TargetSpec.parse(values, where=f"drafter {self.name!r}"))
         _compare_vocabularies(context.tokenizer, model.tokenizer, self.options.model)
         self._model = model
@@ -176,13 +185,8 @@ class SmallModel(Drafter):
 
     def _grow(self) -> None:
         capacity = self._capacity(self._num_observed)
-        if capacity == self._cache.capacity:
-            return
-        held, self._cache = self._cache, self._model.new_cache(capacity)
-        self._cache.length = held.length
-        for new_layer, old_layer in zip(self._cache.layers, held.layers, strict=True):
-            for new, old in zip(new_layer, old_layer, strict=True):
-                new[:, : held.length] = old[:, : held.length]
+        if capacity != self._cache.capacity:
+            self._cache.grow(capacity)
 
 
 def _compare_vocabularies(target: Any, drafter: Any, model: str) -> None:

@@ -6,11 +6,24 @@ from pathlib import Path
 from typing import ClassVar
 
 from pydantic import Field
+from torch import Tensor
 
-from hyflash_bench.drafters.base import Drafter, DrafterOptions, Held, LoadContext, MemoryKind, Requires
-from hyflash_bench.drafters.networks.checkpoint import find_checkpoint, load_network
+from hyflash_bench.drafters.base import (
+    Draft,
+    Drafter,
+    DrafterOptions,
+    Held,
+    LoadContext,
+    MemoryKind,
+    Requires,
+)
+from hyflash_bench.drafters.formats.load import Network, read_network
+from hyflash_bench.drafters.networks.checkpoint import find_checkpoint
+from hyflash_bench.drafters.networks.copy_state import CopyState
 from hyflash_bench.drafters.networks.network import DraftNetwork
+from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.errors import DrafterError
+from hyflash_bench.footprint import KVChoice
 
 __all__ = ["TrainedDrafter", "TrainedOptions"]
 
@@ -19,10 +32,26 @@ class TrainedOptions(DrafterOptions):
     """Options of every trained drafter."""
 
     checkpoint: str = Field(
-        "", description="Baseline by name, or folder of a checkpoint; empty for the shipped default."
+        "",
+        description="Baseline by name, folder of a checkpoint in any layout that is read, or hub id "
+        "(org/name or org/name@revision); empty for the shipped default.",
     )
     num_draft_tokens: int = Field(
         0, ge=0, description="Most tokens to propose in a step; 0 for as many as it was trained for."
+    )
+    copying: bool = Field(
+        True, description="Copy from the last tokens, if the checkpoint learnt to; false for control."
+    )
+    min_confidence: float = Field(
+        0.0,
+        ge=0.0,
+        lt=1.0,
+        description="End a greedy chain before the token with which its chance of being right as a whole, "
+        "by the drafter's own view, falls below this; 0 for never.",
+    )
+    kv_dtype: KVChoice = Field(
+        "auto",
+        description="Precision of its keys and values, where it keeps any; auto is that of its weights.",
     )
 
 
@@ -33,12 +62,13 @@ class TrainedDrafter(Drafter):
     network_kind: ClassVar[str]
 
     options: TrainedOptions
-    network: DraftNetwork
+    network: Network
+    _copies: CopyState | None
 
     def load(self, context: LoadContext) -> None:
         """See :meth:`Drafter.load`."""
         folder = find_checkpoint(self.name, self.options.checkpoint, context)
-        network = load_network(folder, context)
+        network = read_network(folder, context)
         if network.kind != self.network_kind:
             raise DrafterError(
                 f"{folder} holds a network of kind {network.kind}; {self.name} needs {self.network_kind}."
@@ -47,7 +77,7 @@ class TrainedDrafter(Drafter):
         self.network = network
         self.reset()
 
-    def _adopt(self, network: DraftNetwork, folder: Path) -> None:
+    def _adopt(self, network: Network, folder: Path) -> None:
         """Refuse a network that is not this drafter's, read what else it needs from its folder."""
 
     @property
@@ -59,6 +89,59 @@ class TrainedDrafter(Drafter):
         """Tokens to propose now."""
         slots = self.network.config.num_slots
         return min(budget, self.options.num_draft_tokens or slots, slots)
+
+    def _from_slots(self, logits: Tensor, sampler: Sampler, along: Tensor | None) -> Draft:
+        """A chain whose tokens do not depend on each other.
+
+        Args:
+            logits: ``[N, V_d]`` of its slots.
+            sampler: In force.
+            along: As for :meth:`Drafter.draft`, at least N tokens where given.
+        """
+        head = self.network.head
+        if sampler.is_greedy:
+            return self._likeliest_slots(logits)
+        rows = head.spread(sampler.probabilities(logits))
+        if along is not None:
+            return Draft(along[: len(logits)], None, rows)
+        return Draft.chain([sampler.draw(row) for row in rows.cpu()], rows)
+
+    def _likeliest_slots(self, logits: Tensor) -> Draft:
+        places, confidence = logits.argmax(-1), 1.0
+        for slot, row in enumerate(logits):
+            confidence = self._confidence(confidence, row, places[slot])
+            if confidence < self.options.min_confidence:
+                places = places[:slot]
+                break
+        return Draft(self.network.head.draft_ids[places].cpu())
+
+    def _new_copies(self) -> CopyState | None:
+        """What is copied from, for a new text; None for a network that does not copy."""
+        network = self.network
+        if isinstance(network, DraftNetwork) and network.copying is not None:
+            return CopyState(network)
+        return None
+
+    def _votes(self, last_token: int) -> Tensor | None:
+        """What is copied to all slots, ``[B, V_d]``; None where nothing is."""
+        if self._copies is None or not self.options.copying:
+            return None
+        return self._copies.votes(last_token)
+
+    def _held_copies(self) -> list[Held]:
+        return [] if self._copies is None else self._copies.held()
+
+    def _confidence(self, so_far: float, logits: Tensor, place: Tensor) -> float:
+        """The chance that a greedy chain is right up to this token, 1 where nobody asks.
+
+        Args:
+            so_far: Up to the token before.
+            logits: ``[V_d]`` that the token was chosen by.
+            place: Of the token in the draft vocabulary.
+        """
+        if not self.options.min_confidence:
+            return 1.0
+        return so_far * float(logits.float().softmax(-1)[place])
 
     def _weights(self) -> list[Held]:
         """Parameters, the rows of the head and the ids; the target's embedding is the target's."""

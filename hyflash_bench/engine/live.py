@@ -13,7 +13,7 @@ from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.engine.acceptance import check_draft, cut, verify
 from hyflash_bench.engine.clock import Clock
 from hyflash_bench.engine.ingest import ingest
-from hyflash_bench.engine.steps import Steps, TurnResult
+from hyflash_bench.engine.steps import ReadHeld, Steps, TurnResult
 
 if TYPE_CHECKING:
     from hyflash_bench.targets.cache import KVCache
@@ -34,6 +34,7 @@ def live_turn(
     budget: int,
     max_new_tokens: int,
     stop_tokens: Collection[int],
+    read_held: ReadHeld | None = None,
 ) -> TurnResult:
     """Generate one reply with a drafter that has observed everything before the turn.
 
@@ -48,6 +49,8 @@ def live_turn(
         budget: Most tokens per draft.
         max_new_tokens: Most tokens of the reply.
         stop_tokens: Ids that end it.
+        read_held: Reads the drafter's bytes for the ledger, after the prompt and after every step; the
+            time that takes is not counted.
     """
     clock = Clock(target.device)
     vocab_size = target.info.vocab_size
@@ -57,6 +60,9 @@ def live_turn(
     before = clock.now()
     ingest(drafter, ingested, ingested_features)
     observed = clock.now()
+    held = None if read_held is None else read_held(drafter)
+    reading_s = 0.0
+    choosing = clock.now()
     tokens = [sampler.choose(first_logits)]
     started = clock.now()
     while tokens[-1] not in stop_tokens and len(tokens) < max_new_tokens:
@@ -85,10 +91,15 @@ def live_turn(
         tokens.extend(step.tokens)
         steps.add(draft, verdict.num_accepted, step)
         steps.time(drafted - begin, verified - passed, done - watched)
+        if read_held is not None:
+            reading = clock.now()
+            steps.held.append(read_held(drafter))
+            reading_s += clock.now() - reading
     return TurnResult(
         steps,
         tokens,
         observe_prompt_s=observed - before,
-        choose_s=started - observed,
-        decode_s=clock.now() - started,
+        choose_s=started - choosing,
+        decode_s=clock.now() - started - reading_s,
+        held=held,
     )

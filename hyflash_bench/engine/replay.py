@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from hyflash_bench.drafters.base import Draft, Drafter
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.engine.acceptance import check_draft, cut, replay_accepted
 from hyflash_bench.engine.ingest import ingest
-from hyflash_bench.engine.steps import Steps, TurnResult
+from hyflash_bench.engine.steps import ReadHeld, Steps, TurnResult
 from hyflash_bench.engine.trace import TracedTurn
 
 __all__ = ["replay_turn"]
@@ -23,7 +23,7 @@ def replay_turn(
     capacity: int,
     vocab_size: int,
     stop_tokens: Collection[int],
-    drafter_bytes: Callable[[Drafter], int] | None = None,
+    read_held: ReadHeld | None = None,
 ) -> TurnResult:
     """Walk one traced turn with a drafter that has observed everything before it.
 
@@ -35,10 +35,11 @@ def replay_turn(
         capacity: Positions of the target's cache, which bound a draft as they would live.
         vocab_size: Of the target.
         stop_tokens: Ids that end a reply.
-        drafter_bytes: Read after every step for the ledger.
+        read_held: Reads the drafter's bytes for the ledger, after the prompt and after every step.
     """
     ingest(drafter, turn.ingested, turn.ingested_features)
     steps = Steps()
+    held = None if read_held is None else read_held(drafter)
     tokens = turn.tokens
     probabilities = None if sampler.is_greedy else turn.probabilities
     last = 0
@@ -58,7 +59,7 @@ def replay_turn(
         steps.add(draft, accepted, step)
         after = last + len(step.tokens)
         drafter.observe(tokens[last:after].clone(), turn.reply_features.rows(slice(last, after)))
-        if drafter_bytes is not None:
-            steps.drafter_bytes.append(drafter_bytes(drafter))
+        if read_held is not None:
+            steps.held.append(read_held(drafter))
         last = after
-    return TurnResult(steps, tokens.tolist())
+    return TurnResult(steps, tokens.tolist(), held=held)

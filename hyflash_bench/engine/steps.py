@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hyflash_bench.drafters.base import Draft
+from hyflash_bench.drafters.base import Draft, Drafter, MemoryKind
 from hyflash_bench.engine.acceptance import Cut, depths
 
-__all__ = ["Steps", "TurnResult"]
+__all__ = ["HeldBytes", "ReadHeld", "Steps", "TurnResult"]
+
+HeldBytes = dict[MemoryKind, int]
+"""Bytes that a drafter holds, by kind."""
+ReadHeld = Callable[[Drafter], HeldBytes]
+"""Walks a drafter's live tensors; the engine says when, outside of what is timed."""
 
 
 @dataclass(slots=True)
@@ -23,7 +29,7 @@ class Steps:
     draft_s: list[float] = field(default_factory=list)
     verify_s: list[float] = field(default_factory=list)
     observe_s: list[float] = field(default_factory=list)
-    drafter_bytes: list[int] = field(default_factory=list)
+    held: list[HeldBytes] = field(default_factory=list)
 
     def add(self, draft: Draft, num_accepted: int, step: Cut) -> None:
         """Count one step. Accepted tokens that a cut threw away do not count as accepted."""
@@ -51,6 +57,7 @@ class TurnResult:
         observe_prompt_s: Seconds of the drafter's ingestion of the turn's prompt; None in a replay.
         choose_s: Seconds of choosing the first token; None in a replay.
         decode_s: Seconds of all steps; None in a replay.
+        held: What the drafter held after the prompt, before the first step; None if nobody asked.
     """
 
     steps: Steps
@@ -58,3 +65,4 @@ class TurnResult:
     observe_prompt_s: float | None = None
     choose_s: float | None = None
     decode_s: float | None = None
+    held: HeldBytes | None = None

@@ -19,12 +19,12 @@ from hyflash_bench.memory.forms import (
     Precision,
     SmallModelForm,
 )
-from hyflash_bench.memory.shapes import KVDtype, ModelShape, WeightBits, read_shape
+from hyflash_bench.memory.shapes import KV_DTYPES, KVDtype, ModelShape, WeightBits
 from hyflash_bench.spec.base import Spec
 from hyflash_bench.spec.baselines import checkpoint_folder
 from hyflash_bench.spec.drafter import DrafterSpec
 
-__all__ = ["form_of"]
+__all__ = ["RECIPES", "SMALL_MODEL", "form_of", "read_checkpoint"]
 
 _BYTES_PER_TOKEN: Mapping[str, tuple[int, int, str]] = {
     "prompt-lookup": (240, 10, "about 240 bytes a token, as measured in texts of 512 to 2,048 tokens"),
@@ -32,15 +32,21 @@ _BYTES_PER_TOKEN: Mapping[str, tuple[int, int, str]] = {
 }
 """Structures whose size depends on the text: bytes a token, tokens of a draft, and whence."""
 
-_RECIPES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "hyflash": ("block", {"attention": "window", "memory": "gated-delta", "markov_rank": 64}),
-    "full-context": ("block", {"attention": "full", "memory": "none", "markov_rank": 64}),
-    "window": ("block", {"attention": "window", "memory": "none", "markov_rank": 64}),
-    "memory-only": ("block", {"attention": "none", "memory": "gated-delta", "markov_rank": 64}),
-    "medusa": ("medusa", {}),
-    "eagle": ("eagle", {}),
+_ALL: Mapping[str, Any] = {"copy_window": 512}
+_BLOCK: Mapping[str, Any] = {**_ALL, "markov_rank": 64, "follow_heads": 1}
+_MEMORY: Mapping[str, Any] = {"memory": "gated-delta", "memory_shifts": (0, 1, 2)}
+RECIPES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "hyflash": ("block", {**_BLOCK, **_MEMORY, "attention": "window"}),
+    "full-context": ("block", {**_BLOCK, "attention": "full", "memory": "none"}),
+    "window": ("block", {**_BLOCK, "attention": "window", "memory": "none"}),
+    "memory-only": ("block", {**_BLOCK, **_MEMORY, "attention": "none"}),
+    "medusa": ("medusa", _ALL),
+    "eagle": ("eagle", _ALL),
 }
 """What ``train`` makes of each name with one layer; of use where nothing was trained for a target yet."""
+
+
+SMALL_MODEL = "small-model"
 
 
 class _Loose(Spec):
@@ -61,6 +67,8 @@ class _Network(_Loose):
     target: _Target
     num_slots: int = Field(5, ge=1)
     draft_vocab_size: int = Field(8192, ge=1)
+    copy_window: int = Field(0, ge=0)
+    copy_size: int = Field(64, ge=1)
 
 
 class _Block(_Network):
@@ -74,6 +82,7 @@ class _Block(_Network):
     memory_heads: int = Field(3, ge=1)
     memory_key_dim: int = Field(64, ge=1)
     memory_value_dim: int = Field(64, ge=1)
+    memory_shifts: tuple[int, ...] = ()
     shared_memory: bool = False
     intermediate_size: int = Field(0, ge=0)
     slot_rank: int = Field(64, ge=0)
@@ -92,7 +101,12 @@ class _Medusa(_Network):
 
 
 def form_of(
-    spec: DrafterSpec, target: ModelShape, *, bits: WeightBits = 32, kv_dtype: KVDtype = "float32"
+    spec: DrafterSpec,
+    target: ModelShape,
+    *,
+    bits: WeightBits = 32,
+    kv_dtype: KVDtype = "float32",
+    network: Mapping[str, Any] | None = None,
 ) -> DrafterForm | None:
     """The form of a drafter for a target.
 
@@ -103,10 +117,13 @@ def form_of(
         spec: Which drafter.
         target: Of which target.
         bits: Of the target's weights.
-        kv_dtype: Of the target's KV cache, and the drafter's.
+        kv_dtype: Of the drafter's keys and values, unless its own option says otherwise.
+        network: What :func:`~hyflash_bench.memory.lookup.network_of` found of it; read from its
+            checkpoint by default.
 
     Returns:
-        None where bytes cannot be known beforehand: plugins, drafters from files.
+        None where bytes cannot be known beforehand: plugins, drafters from files, a small model whose
+        network is not given.
 
     Raises:
         UsageError: A checkpoint was named that is not there.
@@ -116,17 +133,35 @@ def form_of(
         return PlainForm(0, 0)
     if spec.name in _BYTES_PER_TOKEN:
         size, most, note = _BYTES_PER_TOKEN[spec.name]
-        return PlainForm(_whole(spec, "num_draft_tokens", most), size, note)
-    if spec.name == "small-model":
-        shape = read_shape(str(spec.options.get("model", "smollm2-135m")))
+        return PlainForm(_whole(spec, "num_draft_tokens", most), size, note, spec.name)
+    kv_dtype = _own_kv_dtype(spec) or kv_dtype
+    if spec.name == SMALL_MODEL:
+        if network is None:
+            return None
+        shape = ModelShape(**network["network"])
         return SmallModelForm(_whole(spec, "num_draft_tokens", 4), shape, bits, kv_dtype)
-    if spec.name not in _RECIPES:
+    if spec.name not in RECIPES:
         return None
-    return _trained(spec, target, Precision(4 if bits == 32 else 2, kv_dtype))
+    kind, values, note = (network["kind"], network["network"], "") if network else _described(spec, target)
+    return _trained(spec, kind, values, note, Precision(4 if bits == 32 else 2, kv_dtype))
 
 
-def _trained(spec: DrafterSpec, target: ModelShape, precision: Precision) -> DrafterForm:
-    kind, values, note = _described(spec, target)
+def _own_kv_dtype(spec: DrafterSpec) -> KVDtype | None:
+    """What a drafter's own option says; None where it leaves it to others."""
+    asked = spec.options.get("kv_dtype", "auto")
+    if asked == "auto":
+        return None
+    for dtype in KV_DTYPES:
+        if asked == dtype:
+            return dtype
+    raise UsageError(
+        f"Drafter {spec.label!r}: kv_dtype must be auto, {' or '.join(KV_DTYPES)}, not {asked!r}."
+    )
+
+
+def _trained(
+    spec: DrafterSpec, kind: str, values: Mapping[str, Any], note: str, precision: Precision
+) -> DrafterForm:
     where = f"configuration of {spec.label}"
     is_tree = bool(spec.options.get("tree", False))
     if kind == "block":
@@ -134,8 +169,11 @@ def _trained(spec: DrafterSpec, target: ModelShape, precision: Precision) -> Dra
         return BlockForm(_most(spec, block), note, precision, block, _whole(spec, "window", 0))
     if kind == "eagle":
         eagle = _Eagle.parse(values, where)
-        most = _num_nodes(spec, "total_tokens") if is_tree else _most(spec, eagle)
-        return EagleForm(most, note, precision, eagle, _ahead(spec, eagle.num_slots))
+        if not is_tree:
+            return EagleForm(_most(spec, eagle), note, precision, eagle)
+        levels = _whole(spec, "depth", 0) or eagle.num_slots
+        nodes = _num_nodes(spec, "total_tokens")
+        return EagleForm(nodes, note, precision, eagle, levels, _whole(spec, "top_k", 4))
     medusa = _Medusa.parse(values, where)
     nodes = min(_num_nodes(spec, "tree_nodes"), _num_paths(medusa)) if is_tree else 0
     return MedusaForm(nodes or _most(spec, medusa), note, precision, medusa, nodes)
@@ -144,9 +182,9 @@ def _trained(spec: DrafterSpec, target: ModelShape, precision: Precision) -> Dra
 def _described(spec: DrafterSpec, target: ModelShape) -> tuple[str, dict[str, Any], str]:
     """Kind and configuration of a network, and what they rest on."""
     folder = checkpoint_folder(spec, target.name)
-    kind, recipe = _RECIPES[spec.name]
+    kind, recipe = RECIPES[spec.name]
     if folder is not None:
-        described = _read_checkpoint(folder)
+        described = read_checkpoint(folder)
         if described["kind"] != kind:
             raise DrafterError(
                 f"{folder} holds a network of kind {described['kind']}; {spec.name} needs {kind}. "
@@ -169,7 +207,12 @@ def _described(spec: DrafterSpec, target: ModelShape) -> tuple[str, dict[str, An
     return kind, values, "nothing is trained for this target yet; sizes as train would make it, one layer"
 
 
-def _read_checkpoint(folder: Path) -> dict[str, Any]:
+def read_checkpoint(folder: Path) -> dict[str, Any]:
+    """Kind and configuration of the network in a folder.
+
+    Raises:
+        DrafterError: There is none that can be read.
+    """
     path = folder / "config.json"
     try:
         described = json.loads(path.read_text(encoding="utf-8"))
@@ -178,14 +221,6 @@ def _read_checkpoint(folder: Path) -> dict[str, Any]:
     if not isinstance(described, dict) or not isinstance(described.get("network"), dict):
         raise DrafterError(f"{path} is not the configuration of a drafter trained by this package.")
     return {"kind": str(described.get("kind")), "network": described["network"]}
-
-
-def _ahead(spec: DrafterSpec, num_slots: int) -> int:
-    """Rows that an EAGLE-style draft puts behind the verified ones."""
-    if not spec.options.get("tree", False):
-        return num_slots
-    depth = _whole(spec, "depth", 0) or num_slots
-    return 1 + _whole(spec, "top_k", 4) * (depth - 1)
 
 
 def _most(spec: DrafterSpec, config: _Network) -> int:

@@ -7,8 +7,10 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal
 
-from hyflash_bench.memory.catalog import form_of
+from hyflash_bench.memory.catalog import SMALL_MODEL, form_of
 from hyflash_bench.memory.forms import DrafterForm
+from hyflash_bench.memory.ledger_totals import TargetLedger
+from hyflash_bench.memory.lookup import network_of
 from hyflash_bench.memory.shapes import KVDtype, ModelShape, WeightBits
 from hyflash_bench.spec.drafter import DrafterSpec
 
@@ -39,7 +41,7 @@ class Plan:
         drafters: Label of each drafter and its form, None where its bytes cannot be known beforehand.
         bits: Of the target's weights.
         kv_dtype: Of the KV caches.
-        draft_budget: Most tokens proposed in one step, for the logits of its verification.
+        draft_budget: Most tokens proposed in one step, for what its verification needs.
     """
 
     target: ModelShape
@@ -59,24 +61,36 @@ class Plan:
         draft_budget: int = 16,
     ) -> Plan:
         """Look every drafter's form up; see :func:`~hyflash_bench.memory.catalog.form_of`."""
-        forms = tuple((spec.label, form_of(spec, target, bits=bits, kv_dtype=kv_dtype)) for spec in drafters)
+        forms = tuple(
+            (
+                spec.label,
+                form_of(spec, target, bits=bits, kv_dtype=kv_dtype, network=_looked_up(spec, target)),
+            )
+            for spec in drafters
+        )
         return cls(target, forms, bits, kv_dtype, draft_budget)
 
     def total_bytes(self, form: DrafterForm | None, context_length: int) -> int:
-        """All that is held at a context length: the ledger's total, workspace apart.
+        """The ledger's total at the height of the costliest step that ends at a context length.
+
+        That is the longest draft, of which verification keeps nothing but the token after it.
 
         Args:
             form: Of the drafter; None for none at all.
-            context_length: Tokens in the target's cache.
+            context_length: Tokens in the target's cache after the step.
         """
-        rows = 1 if form is None else min(form.most_drafted, self.draft_budget) + 1
-        held = 0 if form is None else sum(form.held(context_length).values())
-        return (
-            self.target.weight_bytes(self.bits)
-            + self.target.kv_bytes_per_token(self.kv_dtype) * context_length
-            + self.target.logits_bytes(rows)
-            + held
+        ledger = TargetLedger.of(self.target, bits=self.bits, kv_dtype=self.kv_dtype)
+        before = max(0, context_length - 1)
+        if form is None:
+            return ledger.total(context_length, ledger.pass_bytes(1, before))
+        during = ledger.pass_bytes(
+            self.most_rows(form), before, num_features=form.num_features, num_committed=1
         )
+        return ledger.total(context_length, during, sum(form.held(context_length).values()))
+
+    def most_rows(self, form: DrafterForm) -> int:
+        """Rows of the longest verification: the last token and a draft."""
+        return min(form.most_drafted, self.draft_budget) + 1
 
     def bytes_per_context_token(self, form: DrafterForm | None) -> float:
         """What a further token of context costs, target and drafter together, over the long run."""
@@ -116,7 +130,7 @@ class Plan:
         return {
             **asdict(self.target),
             "num_parameters": self.target.num_parameters,
-            "weights_bits": self.bits,
+            "weight_bits": self.bits,
             "weight_bytes": self.target.weight_bytes(self.bits),
             "kv_dtype": self.kv_dtype,
             "kv_bytes_per_token": self.target.kv_bytes_per_token(self.kv_dtype),
@@ -157,6 +171,11 @@ class Plan:
 
     def _known_total(self, form: DrafterForm | None, context_length: int) -> int | None:
         return None if form is None else self.total_bytes(form, context_length)
+
+
+def _looked_up(spec: DrafterSpec, target: ModelShape) -> dict[str, Any] | None:
+    """A small model's sizes; a checkpoint is better read where its mistakes are told."""
+    return network_of(spec, target.name) if spec.name == SMALL_MODEL else None
 
 
 _UNKNOWN: dict[str, Any] = dict.fromkeys(

@@ -1,49 +1,77 @@
-"""Bytes by owner and kind: ``owner_kind`` -> bytes."""
+"""The ledger's readings: live tensors walked, and held against the closed formulas.
+
+Formulas are in :mod:`hyflash_bench.memory.ledger_totals` (target and passes) and with each drafter
+(:meth:`~hyflash_bench.drafters.base.Drafter.memory_formula`).
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
 
-import psutil
+import torch
 
-from hyflash_bench.drafters.base import Drafter, MemoryKind, bytes_by_kind
+from hyflash_bench.drafters.base import Drafter, Held, MemoryKind, bytes_by_kind
+from hyflash_bench.memory.ledger_totals import TargetLedger
+from hyflash_bench.memory.shapes import shape_of
 
 if TYPE_CHECKING:
     from hyflash_bench.targets.cache import KVCache
     from hyflash_bench.targets.target import Target
 
-__all__ = ["drafter_memory", "logits_bytes", "process_memory", "target_memory", "working_bytes"]
-
-LOGIT_BYTES = 4
-"""Logits leave the target as float32."""
+__all__ = ["cache_difference", "formula_difference", "held_by", "ledger_of", "workspace_measured"]
 
 
-def target_memory(target: Target, cache: KVCache, context_length: int) -> dict[str, int | None]:
-    """Weights, and the KV cache: what the context needs and what is allocated for it."""
-    return {
-        "target_weights": target.info.weight_bytes,
-        "target_kv": context_length * target.info.kv_bytes_per_token,
-        "target_kv_allocated": cache.bytes(),
-    }
+def ledger_of(target: Target) -> TargetLedger:
+    """A loaded target's bytes in closed form, its weights as counted from the parameters.
+
+    Raises:
+        UnsupportedTarget: A family whose sizes are not known.
+    """
+    info = target.info
+    return TargetLedger(
+        shape=shape_of(target.model.config.to_dict(), info.name),
+        weight_bytes=info.weight_bytes,
+        kv_bytes_per_token=info.kv_bytes_per_token,
+        kv_dtype=info.kv_dtype,
+        element_bytes=torch.empty(0, dtype=target.dtype).element_size(),
+    )
 
 
-def logits_bytes(target: Target, num_rows: int) -> int:
-    """Logits of a pass over so many tokens."""
-    return LOGIT_BYTES * num_rows * target.info.vocab_size
-
-
-def drafter_memory(drafter: Drafter) -> dict[str, int | None]:
-    """What a drafter holds now, by kind, read off its live tensors."""
+def held_by(drafter: Drafter) -> dict[MemoryKind, int]:
+    """What a drafter holds now, by kind, read off its live tensors; a shared storage counts once."""
     totals = bytes_by_kind(drafter.memory())
-    return {f"drafter_{kind}": totals.get(kind, 0) for kind in get_args(MemoryKind)}
+    return {kind: totals.get(kind, 0) for kind in get_args(MemoryKind)}
 
 
-def working_bytes(drafter: Drafter) -> int:
-    """Bytes that a drafter holds now, its weights apart."""
-    totals = bytes_by_kind(drafter.memory())
-    return sum(size for kind, size in totals.items() if kind != "weights")
+def formula_difference(drafter: Drafter, held: dict[MemoryKind, int], context_length: int) -> int | None:
+    """What was read off tensors less what the formula says, of the kind where they differ most.
+
+    Args:
+        drafter: Whose formula is asked.
+        held: Read when it had observed so many tokens.
+        context_length: Tokens.
+
+    Returns:
+        None if the drafter has no formula.
+    """
+    formula = drafter.memory_formula(context_length)
+    if formula is None:
+        return None
+    return max((held.get(kind, 0) - formula.get(kind, 0) for kind in get_args(MemoryKind)), key=abs)
 
 
-def process_memory() -> dict[str, int | None]:
-    """Resident bytes of this process."""
-    return {"process_rss": psutil.Process().memory_info().rss}
+def cache_difference(cache: KVCache, kv_bytes_per_token: int) -> int:
+    """The same of a target's cache: its storages against slots times bytes of a token."""
+    walked = sum(bytes_by_kind(Held("kv", tensor) for tensor in cache.tensors()).values())
+    return walked - cache.num_slots * kv_bytes_per_token
+
+
+def workspace_measured(device: torch.device) -> int | None:
+    """What passes needed for a moment, as torch's allocator saw it; None where it keeps no count.
+
+    The peak since it was last reset (at the turn's start, by the meter) less what is allocated now:
+    logits, features and workspace of the target's largest pass, or of the drafter's if that is more.
+    """
+    if device.type != "cuda":
+        return None
+    return torch.cuda.max_memory_allocated(device) - torch.cuda.memory_allocated(device)

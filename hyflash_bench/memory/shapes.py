@@ -5,18 +5,12 @@ Only what decides bytes and operations is read, so a model that would never fit 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hyflash_bench.errors import TargetError, UnsupportedTarget, UsageError
-from hyflash_bench.targets.cachedir import cache_dir
-from hyflash_bench.targets.files import attempt
-from hyflash_bench.targets.fingerprint import files_hash
-from hyflash_bench.targets.presets import PRESETS
-from hyflash_bench.targets.source import Source, parse
+from hyflash_bench.errors import TargetError, UnsupportedTarget
+from hyflash_bench.footprint import KV_DTYPES, KVDtype, kv_row_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,21 +25,16 @@ __all__ = [
     "ModelShape",
     "PassCost",
     "WeightBits",
+    "known_shape",
     "kv_row_bytes",
     "matrix_bytes",
-    "read_shape",
     "shape_of",
 ]
 
-KVDtype = Literal["float32", "bfloat16", "float16", "int8"]
 WeightBits = Literal[32, 16, 8, 4]
 
-KV_DTYPES: Mapping[KVDtype, int] = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
-"""Bytes of a number in the KV cache."""
 WEIGHT_BITS: tuple[WeightBits, ...] = (32, 16, 8, 4)
 
-LOGIT_BYTES = 4
-"""Logits leave the target as float32."""
 _GROUP = 32
 _SCALE_BYTES = 2
 """Weights of 8 and 4 bits come in groups of 32 with one float16 scale, as GGUF's Q8_0 and Q4_0."""
@@ -64,12 +53,20 @@ class PassCost:
         num_bytes: Read and written by one pass.
         num_passes: How many follow each other.
         num_layers: Layers of one pass.
+        score_flops: Of the operations, those of attention.
+        cache_bytes: Of the bytes, those of keys and values.
+        num_operators: Operators that a torch module starts one by one; 0 for a compiled pass.
+        routine: Instead of all this: a routine whose seconds a device's profile may know as a whole.
     """
 
     flops: Amount
     num_bytes: Amount
     num_passes: Amount = 1.0
     num_layers: int = 1
+    score_flops: Amount = 0.0
+    cache_bytes: Amount = 0.0
+    num_operators: Amount = 0.0
+    routine: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,10 +125,6 @@ class ModelShape:
         """Bytes that one token takes in the KV cache."""
         return self.num_layers * kv_row_bytes(self.num_kv_heads, self.head_dim, dtype)
 
-    def logits_bytes(self, num_rows: int) -> int:
-        """Logits of a pass over so many tokens."""
-        return LOGIT_BYTES * num_rows * self.vocab_size
-
     def pass_cost(
         self,
         rows: Amount,
@@ -161,7 +154,13 @@ class ModelShape:
         read = matrix_bytes(self.num_layer_parameters + self.num_head_parameters, bits)
         read += self.num_vector_parameters * max(bits, 16) // 8
         cached = self.kv_bytes_per_token(kv_dtype) * (keys + rows)
-        return PassCost(2 * (products + scores), read + cached, num_layers=self.num_layers)
+        return PassCost(
+            2 * (products + scores),
+            read + cached,
+            num_layers=self.num_layers,
+            score_flops=2 * scores,
+            cache_bytes=cached,
+        )
 
 
 def matrix_bytes(num_parameters: int, bits: WeightBits) -> int:
@@ -169,29 +168,6 @@ def matrix_bytes(num_parameters: int, bits: WeightBits) -> int:
     if bits >= 16:
         return num_parameters * bits // 8
     return num_parameters * bits // 8 + -(-num_parameters // _GROUP) * _SCALE_BYTES
-
-
-def kv_row_bytes(num_kv_heads: int, head_dim: int, dtype: KVDtype) -> int:
-    """A token's key and value in one layer; int8 has one float16 scale for each head and side."""
-    scale = _SCALE_BYTES if dtype == "int8" else 0
-    return 2 * num_kv_heads * (head_dim * KV_DTYPES[dtype] + scale)
-
-
-def read_shape(target: str) -> ModelShape:
-    """Sizes of a target named as for ``--target``, or by the path of a ``config.json``.
-
-    A hub id costs the download of that one file, unless it is cached.
-
-    Raises:
-        UsageError: The string makes no sense, or the target was not fetched yet.
-        TargetError: The configuration cannot be had or read.
-        UnsupportedTarget: A family that the engine cannot run.
-    """
-    path = Path(target).expanduser()
-    if path.suffix == ".json" and path.is_file():
-        return shape_of(_read_json(path), path.resolve().parent.name)
-    source = parse(target)
-    return shape_of(_read_json(_config_path(source)), source.name)
 
 
 def shape_of(config: Mapping[str, Any], name: str) -> ModelShape:
@@ -230,6 +206,53 @@ def shape_of(config: Mapping[str, Any], name: str) -> ModelShape:
     )
 
 
+def known_shape(info: Mapping[str, Any]) -> ModelShape:
+    """Sizes of a target that was run, from the facts that its run has kept.
+
+    Earlier runs did not keep the width of the MLP; it follows from the number of parameters.
+
+    Raises:
+        TargetError: It does not.
+    """
+    name = str(info.get("name"))
+    hidden, layers = _count(info, "hidden_size", name), _count(info, "num_layers", name)
+    heads, kv_heads = _count(info, "num_attention_heads", name), _count(info, "num_kv_heads", name)
+    head_dim, vocab = _count(info, "head_dim", name), _count(info, "vocab_size", name)
+    rest = _count(info, "num_parameters", name) - layers * hidden * 2 * (heads + kv_heads) * head_dim
+    table = vocab * hidden
+    width = info.get("intermediate_size") or _width_within(
+        rest - hidden * (2 * layers + 1), layers * hidden, table
+    )
+    if width is None:
+        raise TargetError(
+            f"The run does not say how wide the layers of {name!r} are, so its passes cannot be counted. "
+            "Run it again with this version."
+        )
+    rest -= 3 * layers * hidden * int(width)
+    tied = rest < 2 * table
+    return ModelShape(
+        name=name,
+        num_layers=layers,
+        hidden_size=hidden,
+        intermediate_size=int(width),
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        head_dim=head_dim,
+        vocab_size=vocab,
+        tied=tied,
+        max_positions=info.get("max_positions"),
+        num_vector_parameters=rest - table * (1 if tied else 2),
+    )
+
+
+def _width_within(num_parameters: int, rows: int, table: int) -> int | None:
+    """Width of the MLPs that, with one or two tables, make up so many parameters; None if none does."""
+    for rest in (num_parameters - table, num_parameters - 2 * table):
+        if rest > 0 and rest % (3 * rows) == 0:
+            return rest // (3 * rows)
+    return None
+
+
 def _layer_vectors(config: Mapping[str, Any], family: str, sizes: Mapping[str, int]) -> int:
     """Parameters of one layer's norms and biases."""
     hidden, head_dim = sizes["hidden_size"], sizes["head_dim"]
@@ -253,38 +276,3 @@ def _count(config: Mapping[str, Any], key: str, name: str, default: int | None =
             f"The configuration of {name!r} says {key}={value!r}; a positive whole number is needed there."
         )
     return value
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise TargetError(f"{path} cannot be read as a model's configuration: {error}. Restore it.") from None
-    if not isinstance(value, dict):
-        raise TargetError(f"{path} holds no model's configuration: keys and values are expected. Restore it.")
-    return value
-
-
-def _config_path(source: Source) -> Path:
-    if source.kind == "folder":
-        return Path(source.location) / "config.json"
-    if source.kind == "hub":
-        return attempt(source, lambda: _from_hub(source))
-    digest = (
-        PRESETS[source.location].gguf_sha256
-        if source.kind == "preset"
-        else files_hash([Path(source.location)])
-    )
-    path = cache_dir("models") / digest / "config.json"
-    if not path.is_file():
-        raise UsageError(
-            f"The target {source.location!r} is not in the cache yet. "
-            f"Fetch it first: hyflash-bench fetch --target {source.location}"
-        )
-    return path
-
-
-def _from_hub(source: Source) -> Path:
-    from huggingface_hub import hf_hub_download
-
-    return Path(hf_hub_download(source.location, "config.json", revision=source.revision))

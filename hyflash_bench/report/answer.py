@@ -17,16 +17,21 @@ Row = dict[str, Any]
 
 
 def answer_of(headline: pd.DataFrame, by_context: pd.DataFrame, references: Collection[str]) -> list[str]:
-    """Which drafter is fastest, for each suite, sampling and memory cap.
+    """Which drafter is fastest, and which foresees most at the longest context; for each group of rows.
 
     Args:
         headline: See :func:`hyflash_bench.analysis.summary.headline`.
         by_context: See :func:`hyflash_bench.analysis.summary.by_context`.
         references: Labels of plain decoding, which is no drafter to choose.
     """
-    sentences = [_group(group, references) for group in groups_of(headline)]
-    longest = [_longest(group) for group in groups_of(by_context)]
-    return [*sentences, *filter(None, longest)] or ["Nothing was measured yet."]
+    longest = {group.key: _longest(group) for group in groups_of(by_context)}
+    sentences = [
+        sentence
+        for group in groups_of(headline)
+        for sentence in (_group(group, references), longest.get(group.key))
+        if sentence
+    ]
+    return sentences or ["Nothing was measured yet."]
 
 
 def _group(group: Group, references: Collection[str]) -> str:

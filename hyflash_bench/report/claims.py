@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hyflash_bench.analysis.claims import OUTCOMES, evaluate
 from hyflash_bench.errors import MissingDependency
 from hyflash_bench.report.tables import Table, table_of
-from hyflash_bench.report.text import NOT_MEASURED, cell_text
+from hyflash_bench.report.text import cell_text, ratio_text
 from hyflash_bench.spec.claims import read_claims, shipped_claims
 
 if TYPE_CHECKING:
@@ -45,12 +45,12 @@ def claims_of(run: Run) -> pd.DataFrame | None:
         SpecError: The claim file in the folder of the suites is damaged.
     """
     try:
-        path = shipped_claims()
+        paths = shipped_claims()
     except MissingDependency:
         return None
-    if not path.is_file():
+    if not paths:
         return None
-    claims = read_claims(path)
+    claims = read_claims(*paths)
     labels = {cell.drafter for cell in run.manifest.cells}
     if not any(labels.issuperset(claim.drafters) for claim in claims.claims):
         return None
@@ -66,7 +66,7 @@ def readable(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with its numbers as text, in the units of each claim's metric."""
     rows = frame.to_dict("records")
     texts = {
-        name: [_ratio_text(row[name]) for row in rows] for name in ("ratio", "ratio_low", "ratio_high")
+        name: [ratio_text(row[name]) for row in rows] for name in ("ratio", "ratio_low", "ratio_high")
     } | {name: [_value_text(row, name) for row in rows] for name in ("value", "reference_value")}
     return frame.assign(**texts)
 
@@ -77,14 +77,7 @@ def tally(frame: pd.DataFrame) -> str:
     return ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES)
 
 
-def _ratio_text(value: float) -> str:
-    """Three decimals near one, three digits far from it: what is told apart lies close together."""
-    if value != value:  # noqa: PLR0124 - NaN alone differs from itself
-        return NOT_MEASURED
-    return f"{value:.3f}" if 0.1 <= value < 100 else f"{value:.3g}"
-
-
 def _value_text(row: dict[Any, Any], name: str) -> str:
     # Of two gains, the values are ratios themselves.
     is_gain = " / " in row["drafter"]
-    return _ratio_text(row[name]) if is_gain else cell_text(row["metric"], row[name])
+    return ratio_text(row[name]) if is_gain else cell_text(row["metric"], row[name])

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["BY_CONTEXT", "FAILURES", "HEADLINE", "LOSSLESS", "SPEED", "WHERE"]
+__all__ = ["BY_CONTEXT", "FAILURES", "HEADLINE", "LOSSLESS", "SPEED", "TIME", "WHERE"]
 
 WHERE = ("suite", "sampling", "memory_cap_bytes")
 HEADLINE = (
     *("drafter", "status", "acceptance_length", "decode_tok_per_s", "speedup", "verdict"),
     *("drafter_bytes", "drafter_peak_bytes", "num_conversations"),
 )
-SPEED = (
-    *("drafter", "decode_tok_per_s", "speedup", "ttft_s", "prefill_s", "observe_prompt_s"),
+SPEED = ("drafter", "status", "decode_tok_per_s", "speedup", "acceptance_length", "num_conversations")
+TIME = (
+    *("drafter", "ttft_s", "prefill_s", "observe_prompt_s"),
     *("draft_share", "verify_share", "observe_share", "overhead_share"),
 )
 LOSSLESS = ("drafter", "sampling", "num_identical", "num_near_tie", "num_mismatch", "num_not_judged")

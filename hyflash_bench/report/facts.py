@@ -1,7 +1,7 @@
 """What a page says about a run besides its numbers: target, machine, command, texts.
 
-A published page must name no person, machine or folder: paths lose their folders, and what is not
-known to be harmless is left out.
+A published page must name no person, machine or folder: what is not known to be harmless is left out, and
+the templates take the folders out of paths.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hyflash_bench.report.tables import Cell, Heading, Table
-from hyflash_bench.report.text import cell_text, heading, without_paths
+from hyflash_bench.report.text import cell_text, heading
 from hyflash_bench.results.merge import VOLATILE
 from hyflash_bench.results.records import Manifest
 from hyflash_bench.spec.yaml import dump_yaml
@@ -34,29 +34,29 @@ def identity_of(manifest: Manifest) -> Pairs:
     if manifest.git and manifest.git.get("commit"):
         changed = " with local changes" if manifest.git.get("dirty") else ""
         pairs.append(("commit", f"{manifest.git['commit']}{changed}"))
-    return [(name, without_paths(text)) for name, text in pairs]
+    return pairs
 
 
-def target_of(manifest: Manifest) -> Pairs:
+def target_of(manifest: Manifest, *, include_host: bool = False) -> Pairs:
     """The target's facts."""
-    return _pairs(manifest.target or {})
+    return list(_leaves(manifest.target or {}, include_host))
 
 
-def environment_of(manifest: Manifest) -> Pairs:
-    """Hardware and software."""
-    return _pairs(manifest.environment)
+def environment_of(manifest: Manifest, *, include_host: bool = False) -> Pairs:
+    """Hardware and software; with ``include_host`` also names of machines, people and folders."""
+    return list(_leaves(manifest.environment, include_host))
 
 
 def command_of(manifest: Manifest) -> str:
-    """The command as it can be typed again, folders of absolute paths left out."""
+    """The command as it can be typed again."""
     if not manifest.command:
         return "not recorded: the run was started from Python"
-    return without_paths(shlex.join(manifest.command))
+    return shlex.join(manifest.command)
 
 
 def resolved_of(manifest: Manifest) -> str:
     """The configuration with every default filled in, as YAML."""
-    return without_paths(dump_yaml(manifest.resolved)).rstrip()
+    return dump_yaml(manifest.resolved).rstrip()
 
 
 def suites_of(manifest: Manifest) -> Table:
@@ -73,15 +73,12 @@ def suites_of(manifest: Manifest) -> Table:
     )
 
 
-def _pairs(values: Mapping[str, Any]) -> Pairs:
-    return [(name, without_paths(text)) for name, text in _leaves(values)]
-
-
-def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _leaves(values: Mapping[str, Any], include_host: bool, prefix: str = "") -> Iterator[tuple[str, str]]:
     for key, value in values.items():
-        if key in PRIVATE or key.endswith(("path", "folder", "dir")):
+        is_private = key in PRIVATE or key.endswith(("path", "folder", "dir"))
+        if is_private and not include_host:
             continue
         if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{heading(key)} ")
+            yield from _leaves(value, include_host, f"{prefix}{heading(key)} ")
         else:
             yield f"{prefix}{heading(key)}", cell_text(key, value)

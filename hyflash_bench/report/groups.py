@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hyflash_bench.analysis.groups import WORK
 from hyflash_bench.spec.units import format_bytes
 
 if TYPE_CHECKING:
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KEYS", "Group", "groups_of"]
 
-KEYS = ("suite", "sampling", "memory_cap_bytes")
+KEYS = WORK
 
 
 @dataclass(frozen=True)
@@ -21,10 +23,11 @@ class Group:
     """Comparable rows.
 
     Attributes:
-        key: Stable and short, fit for an element's id.
+        key: Short, fit for an element's id, and the same wherever these conditions are shown.
         suite: Name of the suite.
         conditions: ``greedy, no memory cap``.
         is_capped: Whether a memory cap was laid on.
+        rank: Its place among the groups of the suite.
         frame: The rows.
     """
 
@@ -32,6 +35,7 @@ class Group:
     suite: str
     conditions: str
     is_capped: bool
+    rank: tuple[bool, str, int, str]
     frame: pd.DataFrame
 
     @property
@@ -42,16 +46,41 @@ class Group:
 
 def groups_of(frame: pd.DataFrame) -> Iterator[Group]:
     """Cut a table into comparable rows: suites in the run's order, uncapped before capped."""
+    keys = [key for key in KEYS if key in frame]
     order = {suite: place for place, suite in enumerate(dict.fromkeys(frame["suite"]))}
-    parts = [(key, part) for key, part in frame.groupby(list(KEYS), dropna=False, sort=False)]
-    parts.sort(key=lambda one: (order[one[0][0]], one[0][1] != "greedy", _cap(one[0][2]) or 0))
-    for number, ((suite, sampling, cap_bytes), part) in enumerate(parts, start=1):
-        cap = _cap(cap_bytes)
-        limit = "no memory cap" if cap is None else f"memory cap {format_bytes(cap)}"
-        yield Group(f"{number}", str(suite), f"{sampling}, {limit}", cap is not None, part)
+    parts = [_group(dict(zip(keys, key, strict=True)), part) for key, part in _parts(frame, keys)]
+    yield from sorted(parts, key=lambda one: (order[one.suite], *one.rank))
 
 
-def _cap(value: object) -> int | None:
+def _parts(frame: pd.DataFrame, keys: list[str]) -> Iterator[tuple[tuple[object, ...], pd.DataFrame]]:
+    yield from frame.groupby(keys, dropna=False, sort=False)  # type: ignore[misc]
+
+
+def _group(values: dict[str, object], frame: pd.DataFrame) -> Group:
+    known = {name: value for name, value in values.items() if _is_known(value)}
+    cap_bytes = int(str(known.get("memory_cap_bytes", 0)))
+    suite, sampling = str(known["suite"]), str(known["sampling"])
+    conditions = f"{sampling}, {_limit(known, cap_bytes)}"
+    digest = hashlib.sha256(f"{suite}\n{conditions}\n{cap_bytes}".encode("utf-8", "replace")).hexdigest()
+    rank = (sampling != "greedy", sampling, cap_bytes, conditions)
+    return Group(f"g{digest[:8]}", suite, conditions, cap_bytes > 0, rank, frame)
+
+
+def _limit(known: dict[str, object], cap_bytes: int) -> str:
+    """``memory cap 640 MiB``, with what is done at it where that is not to stop."""
+    if not cap_bytes:
+        return "no memory cap"
+    where = f" of {known['device']}" if "device" in known else ""
+    remarks = [
+        "enforced" if known.get("cap_kind") == "enforced" else "",
+        str(known.get("cap_policy", "stop")).replace("stop", ""),
+        f"weights of {known['weight_bits']} bits" if "weight_bits" in known else "",
+    ]
+    said = ", ".join(filter(None, remarks))
+    return f"memory cap {format_bytes(cap_bytes)}{where}{f' ({said})' if said else ''}"
+
+
+def _is_known(value: object) -> bool:
     import pandas as pd
 
-    return None if pd.isna(value) else int(value)  # type: ignore[call-overload]
+    return not (value is None or pd.isna(value))  # type: ignore[call-overload]

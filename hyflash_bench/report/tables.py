@@ -4,18 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from hyflash_bench.report.text import NOT_MEASURED, cell_text, heading, without_paths
+from hyflash_bench.report.text import NOT_MEASURED, cell_text, heading
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Cell", "Heading", "Table", "ladder_of", "table_of"]
+__all__ = ["Cell", "Heading", "Table", "ladder_of", "table_of", "tone_of"]
 
 Kind = Literal["num", "name", "prose"]
+Tone = Literal["", "good", "part", "bad", "fail", "dull"]
 PROSE_LENGTH = 24
 LOW, HIGH = "_low", "_high"
+
+_TONES: Final[Mapping[str, Tone]] = {
+    "higher": "good",
+    "reproduced": "good",
+    "fits": "good",
+    "window": "part",
+    "no draft": "part",
+    "lower": "bad",
+    "not reproduced": "bad",
+    "oom": "fail",
+    "out of memory": "bad",
+    "error": "fail",
+    "mismatch": "fail",
+    "timeout": "fail",
+    "incompatible": "fail",
+    "interrupted": "fail",
+    "no clear difference": "dull",
+    "inconclusive": "dull",
+    "not tested": "dull",
+    "not run": "dull",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +57,38 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell: its text, and the interval below it where there is one."""
+    """One cell.
+
+    Attributes:
+        text: What it says.
+        interval: The interval below it, where there is one.
+        tone: ``good``, ``part``, ``bad``, ``fail`` or ``dull`` for verdicts and statuses; the text says it too.
+        drafter: Label of the drafter that it names, which gets its mark and answers to the filter.
+        value: The number behind the text, for sorting.
+    """
 
     text: str
     interval: str = ""
+    tone: Tone = ""
+    drafter: str = ""
+    value: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table for the template; the first column names the row."""
+    """A table for the template; the first column names the row.
+
+    Attributes:
+        caption: What it shows.
+        headings: One a column.
+        rows: Their cells.
+        is_matrix: Whether cells are words that are told apart at a glance.
+    """
 
     caption: str
     headings: tuple[Heading, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    is_matrix: bool = False
 
 
 def table_of(
@@ -73,46 +114,69 @@ def table_of(
         headings=tuple(
             Heading(heading(name), (meanings or {}).get(name, ""), _kind(frame[name])) for name in shown
         ),
-        rows=tuple(
-            tuple(Cell(without_paths(cell_text(name, row[name])), _interval(name, row)) for name in shown)
-            for row in frame.to_dict("records")
-        ),
+        rows=tuple(tuple(_cell(name, row) for name in shown) for row in frame.to_dict("records")),
     )
 
 
-def ladder_of(frame: pd.DataFrame, caption: str, metric: str) -> Table:
-    """Lay out a metric with a row per drafter and a column per context length.
+def ladder_of(
+    frame: pd.DataFrame, caption: str, metric: str, column: str = "context_length", unit: str = "tokens"
+) -> Table:
+    """Lay out a metric with a row per drafter and a column per context length, or per other value.
 
     Where there is no number, the cell says what became of the drafter there.
 
     Args:
-        frame: ``drafter``, ``context_length``, ``status`` and the metric, with its interval.
+        frame: ``drafter``, ``column``, the metric with its interval, and ``status`` where known.
         caption: What the table shows.
-        metric: Column of the number.
+        metric: Column of the number, or of a word.
+        column: What is laid out from left to right.
+        unit: Behind each of its values.
     """
-    rungs = sorted({int(length) for length in frame["context_length"]})
-    cells = {
-        (row["drafter"], int(row["context_length"])): _rung(row, metric) for row in frame.to_dict("records")
-    }
-    lengths = [Heading(f"{rung:,} tokens", "", kind="num") for rung in rungs]
+    steps = list(dict.fromkeys(frame[column]))
+    if column == "context_length":
+        steps.sort()
+    cells = {(row["drafter"], row[column]): _rung(row, metric) for row in frame.to_dict("records")}
+    kind: Kind = _kind(frame[metric])
+    tops = [Heading(f"{cell_text(column, step)} {unit}".strip(), "", kind) for step in steps]
     return Table(
         caption=caption,
-        headings=(Heading(heading("drafter"), "", kind="name"), *lengths),
+        headings=(Heading(heading("drafter"), "", kind="name"), *tops),
         rows=tuple(
-            (
-                Cell(without_paths(drafter)),
-                *(cells.get((drafter, rung), Cell(NOT_MEASURED)) for rung in rungs),
-            )
+            (_name(drafter), *(cells.get((drafter, step), Cell(NOT_MEASURED)) for step in steps))
             for drafter in dict.fromkeys(frame["drafter"])
         ),
     )
 
 
+def tone_of(text: str) -> Tone:
+    """Whether a verdict or status is good, bad or neither."""
+    return _TONES.get(text, "")
+
+
+def _name(drafter: str) -> Cell:
+    return Cell(drafter, drafter=drafter)
+
+
+def _cell(name: str, row: Mapping[Any, Any]) -> Cell:
+    value = row[name]
+    text = cell_text(name, value)
+    if name == "drafter":
+        return _name(text)
+    tone = tone_of(text) if isinstance(value, str) else ""
+    return Cell(text, _interval(name, row), tone, value=_number(value))
+
+
 def _rung(row: Mapping[Any, Any], metric: str) -> Cell:
     text = cell_text(metric, row[metric])
-    if text == NOT_MEASURED and row["status"] != "ok":
-        return Cell(str(row["status"]))
-    return Cell(text, _interval(metric, row))
+    status = str(row.get("status", "ok"))
+    if text == NOT_MEASURED and status != "ok":
+        return Cell(status, tone=tone_of(status))
+    return Cell(text, _interval(metric, row), tone_of(text), value=_number(row[metric]))
+
+
+def _number(value: Any) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and value == value  # noqa: PLR0124
+    return float(value) if is_number else None
 
 
 def _interval(name: str, row: Mapping[Any, Any]) -> str:

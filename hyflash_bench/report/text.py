@@ -10,7 +10,17 @@ from typing import Any
 
 from hyflash_bench.spec.units import format_bytes
 
-__all__ = ["NOT_MEASURED", "cell_text", "duration_text", "heading", "printable", "visible", "without_paths"]
+__all__ = [
+    "NOT_MEASURED",
+    "cell_text",
+    "duration_text",
+    "heading",
+    "printable",
+    "ratio_text",
+    "shortened",
+    "visible",
+    "without_paths",
+]
 
 NOT_MEASURED = "\u2013"
 
@@ -18,7 +28,9 @@ _ABSOLUTE_PATH = re.compile(
     r"""(?<![\w.:/\\~-])(?:~|/|[A-Za-z]:[\\/]|\\\\)[^\s'"<>|,;()\[\]{}]*[\\/](?=[^\s'"<>|,;()\[\]{}]*)"""
 )
 
-_COMMANDS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_COMMANDS = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 def cell_text(column: str, value: Any) -> str:
@@ -53,9 +65,23 @@ def heading(column: str) -> str:
     return re.sub(r" s$", " (s)", words)
 
 
+def ratio_text(value: float | None) -> str:
+    """A ratio: three decimals near one, three digits far from it, since what is told apart lies close."""
+    if value is None or math.isnan(value):
+        return NOT_MEASURED
+    return f"{value:.3f}" if 0.1 <= value < 100 else f"{value:.3g}"
+
+
 def printable(text: str) -> str:
     """The text with what could command a terminal spelt out: control characters and bidi marks."""
     return _COMMANDS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def shortened(text: str, length: int = 600) -> str:
+    """The text, or its beginning with how long it was."""
+    return (
+        text if len(text) <= length else f"{text[:length]}\N{HORIZONTAL ELLIPSIS} ({len(text):,} characters)"
+    )
 
 
 def visible(text: str) -> str:

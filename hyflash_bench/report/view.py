@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hyflash_bench
 from hyflash_bench.analysis.metrics import METRICS, Metric
 from hyflash_bench.errors import UsageError
 from hyflash_bench.report import facts
 from hyflash_bench.report.answer import answer_of
-from hyflash_bench.report.figures import Looks
+from hyflash_bench.report.downloads import MEANINGS, downloads_of
+from hyflash_bench.report.explorer import explorer_of
+from hyflash_bench.report.figures.common import Looks
+from hyflash_bench.report.groups import groups_of
 from hyflash_bench.report.sections import Numbers, Section, sections_of
 from hyflash_bench.report.tables import Table
 from hyflash_bench.report.text import heading, without_paths
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from hyflash_bench.results.reader import Run
 
 __all__ = ["Definition", "Page", "RunView", "page_of"]
+
+Json = dict[str, Any]
 
 REIMPLEMENTATION = (
     "HyFlash here is a re-implementation from the abstract of arXiv 2611.07263. There is no public "
@@ -49,6 +54,9 @@ class RunView:
     answer: Sequence[str]
     notices: Sequence[str]
     sections: Sequence[Section]
+    groups: Sequence[tuple[str, str]]
+    explorer: Json | None
+    downloads: Mapping[str, Json]
     identity: facts.Pairs
     target: facts.Pairs
     environment: facts.Pairs
@@ -59,16 +67,18 @@ class RunView:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """All that the template needs."""
+    """All that the templates need."""
 
     title: str
     subtitle: str
     runs: Sequence[RunView]
+    looks: Looks
     definitions: Sequence[Definition] = field(default_factory=tuple)
+    data_meanings: Mapping[str, str] = field(default_factory=lambda: MEANINGS)
     version: str = hyflash_bench.__version__
 
 
-def page_of(runs: Sequence[Run], title: str | None) -> Page:
+def page_of(runs: Sequence[Run], title: str | None, *, include_host: bool = False) -> Page:
     """Lay out runs.
 
     Raises:
@@ -76,11 +86,17 @@ def page_of(runs: Sequence[Run], title: str | None) -> Page:
     """
     if not runs:
         raise UsageError("A report needs a run, and none was given. Give at least one run folder.")
-    looks = styles(without_paths(cell.drafter) for run in runs for cell in run.manifest.cells)
+    named = [
+        cell.drafter if include_host else without_paths(cell.drafter)
+        for run in runs
+        for cell in run.manifest.cells
+    ]
+    looks = styles(named)
     return Page(
         title=title or _title(runs),
         subtitle=_subtitle(runs),
-        runs=[_view(run, looks) for run in runs],
+        runs=[_view(Numbers(run, looks, include_host)) for run in runs],
+        looks=looks,
         definitions=[
             Definition(heading(name), metric.definition, _remark(metric), metric.formula, metric.source)
             for name, metric in METRICS.items()
@@ -88,17 +104,20 @@ def page_of(runs: Sequence[Run], title: str | None) -> Page:
     )
 
 
-def _view(run: Run, looks: Looks) -> RunView:
-    manifest, numbers = run.manifest, Numbers(run, looks)
+def _view(numbers: Numbers) -> RunView:
+    run, manifest = numbers.run, numbers.run.manifest
     return RunView(
         run_id=run.run_id,
         question=_question(run),
-        answer=answer_of(numbers.headline, numbers.by_context, _references(run)),
+        answer=answer_of(numbers.headline, numbers.by_context, numbers.references),
         notices=_notices(run),
         sections=sections_of(numbers),
+        groups=[(group.key, group.name) for group in groups_of(numbers.headline)],
+        explorer=explorer_of(numbers),
+        downloads=downloads_of(numbers),
         identity=facts.identity_of(manifest),
-        target=facts.target_of(manifest),
-        environment=facts.environment_of(manifest),
+        target=facts.target_of(manifest, include_host=numbers.include_host),
+        environment=facts.environment_of(manifest, include_host=numbers.include_host),
         command=facts.command_of(manifest),
         resolved=facts.resolved_of(manifest),
         suites=facts.suites_of(manifest),
@@ -134,10 +153,6 @@ def _title(runs: Sequence[Run]) -> str:
     targets = dict.fromkeys(cell.target for cell in cells)
     suites = dict.fromkeys(cell.suite for cell in cells)
     return f"Drafters for {', '.join(targets)} on {', '.join(suites)}"
-
-
-def _references(run: Run) -> set[str]:
-    return {without_paths(cell.drafter) for cell in run.manifest.cells if cell.is_reference}
 
 
 def _question(run: Run) -> str:

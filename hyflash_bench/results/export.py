@@ -1,14 +1,18 @@
-"""Tables for other programs: CSV, Parquet, Markdown, LaTeX."""
+"""Tables for other programs: CSV, Parquet, JSON, Markdown, LaTeX."""
 
 from __future__ import annotations
 
+import hashlib
 import html
+import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hyflash_bench.atomic import replacing
-from hyflash_bench.errors import UnknownName
+from hyflash_bench.errors import DataError, UnknownName
+from hyflash_bench.results.layout import Layout
 from hyflash_bench.results.schema import TABLES
 
 if TYPE_CHECKING:
@@ -16,7 +20,7 @@ if TYPE_CHECKING:
 
     from hyflash_bench.results.reader import Run
 
-__all__ = ["FORMATS", "export_run", "export_table"]
+__all__ = ["FORMATS", "content_hash", "export_frames", "export_run", "export_table", "rows_of"]
 
 NOT_MEASURED = "--"
 _LATEX = str.maketrans(
@@ -31,7 +35,8 @@ def export_table(frame: pd.DataFrame, path: Path | str) -> Path:
 
     Args:
         frame: Any frame; its index is left out.
-        path: ``.csv``, ``.parquet``, ``.md`` or ``.tex`` (needs booktabs); its folder is made if needed.
+        path: ``.csv``, ``.parquet``, ``.json`` (a list of rows), ``.md`` or ``.tex`` (needs booktabs);
+            its folder is made if needed.
 
     Raises:
         UnknownName: Another suffix.
@@ -54,13 +59,46 @@ def export_run(
     Args:
         run: The run.
         folder: Where to; made if needed.
-        file_format: csv, parquet, md or tex.
+        file_format: csv, parquet, json, md or tex.
         tables: Which ones; all by default.
 
     Raises:
         UnknownName: No such format or table.
     """
-    return [export_table(run.table(name), Path(folder) / f"{name}.{file_format}") for name in tables]
+    return export_frames({name: run.table(name) for name in tables}, folder, file_format)
+
+
+def export_frames(
+    frames: Mapping[str, pd.DataFrame], folder: Path | str, file_format: str = "csv"
+) -> list[Path]:
+    """Write frames as ``<folder>/<name>.<format>``; see :func:`export_run`."""
+    return [export_table(frame, Path(folder) / f"{name}.{file_format}") for name, frame in frames.items()]
+
+
+def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """A frame's rows as plain values, floats as they are; what is missing is None."""
+    columns = [_values(frame[name]) for name in frame]
+    names = [str(name) for name in frame.columns]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def content_hash(run: Run) -> str:
+    """SHA-256 over the files that a run is read from: another hash, other content.
+
+    Raises:
+        DataError: A file cannot be read.
+    """
+    digest = hashlib.sha256()
+    for path in Layout(run.folder).sources:
+        digest.update(f"{path.name}\n".encode())
+        try:
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        except FileNotFoundError:
+            continue  # a run that was never begun has no lines
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror or error}.") from None
+    return digest.hexdigest()
 
 
 def _write_csv(frame: pd.DataFrame, path: Path) -> None:
@@ -69,6 +107,11 @@ def _write_csv(frame: pd.DataFrame, path: Path) -> None:
 
 def _write_parquet(frame: pd.DataFrame, path: Path) -> None:
     frame.to_parquet(path, index=False)
+
+
+def _write_json(frame: pd.DataFrame, path: Path) -> None:
+    lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows_of(frame))
+    path.write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8", newline="\n")
 
 
 def _write_markdown(frame: pd.DataFrame, path: Path) -> None:
@@ -89,6 +132,7 @@ def _write_latex(frame: pd.DataFrame, path: Path) -> None:
 FORMATS: Mapping[str, Callable[[pd.DataFrame, Path], None]] = {
     "csv": _write_csv,
     "parquet": _write_parquet,
+    "json": _write_json,
     "md": _write_markdown,
     "tex": _write_latex,
 }
@@ -103,6 +147,12 @@ def _without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
 
     texts = [name for name in frame if is_string_dtype(frame[name]) or is_object_dtype(frame[name])]
     return frame.assign(**{str(name): frame[name].map(neutral) for name in texts})
+
+
+def _values(column: pd.Series[Any]) -> list[Any]:
+    """A column as plain values; what is missing, or no number that JSON knows, is None."""
+    known = column.notna() & ~column.isin([math.inf, -math.inf])
+    return column.astype(object).where(known, None).tolist()
 
 
 def _texts(frame: pd.DataFrame, escaped: Callable[[str], str]) -> Iterable[tuple[str, ...]]:

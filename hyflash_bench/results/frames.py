@@ -29,6 +29,8 @@ Row = dict[str, Any]
 
 _DRAFTER_KINDS = ("weights", "kv", "state", "buffer")
 _STEP_COLUMNS = tuple(StepColumns.model_fields)
+_MEASURED_PEAKS = ("cuda_allocated_peak", "process_peak_rss")
+"""What stands for the measured peak: the first of these that was measured."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,11 @@ def _conversation_rows(run: RunRecords) -> Iterator[Row]:
             "trace_id": conversation.trace_id,
             "context_reached": conversation.context_reached,
             "peak_bytes": conversation.peak_bytes,
+            "enforced_by": conversation.enforced_by,
+            "policy_turn": conversation.policy_turn,
+            "policy_step": conversation.policy_step,
+            "policy_context": conversation.policy_context,
+            "policy_drafter": conversation.policy_drafter,
             "num_turns": len(conversation.turns),
         }
 
@@ -157,6 +164,7 @@ def _turn_rows(run: RunRecords) -> Iterator[Row]:
             **_counts(turn.steps),
             **_times(turn),
             **_drafter_memory(turn),
+            **_ledger(turn),
         }
 
 
@@ -193,6 +201,24 @@ def _drafter_memory(turn: TurnRecord) -> Row:
         "drafter_bytes": sum(known) if len(known) == len(kinds) else None,
         "drafter_peak_bytes": max(turn.steps.drafter_bytes or [], default=None),
         "target_kv_bytes": turn.memory.get("target_kv"),
+    }
+
+
+def _ledger(turn: TurnRecord) -> Row:
+    """What a token of context costs, and the ledger's total beside what was measured."""
+    memory, end = turn.memory, turn.context_length + sum(turn.steps.committed)
+    working = [memory.get(f"drafter_{kind}") for kind in _DRAFTER_KINDS if kind != "weights"]
+    known = [size for size in working if size is not None]
+    kv = memory.get("target_kv")
+    totals = [*(turn.steps.ledger_bytes or []), *filter(None, [turn.prompt_ledger_bytes])]
+    total = max(totals, default=None)
+    measured = next((memory[name] for name in _MEASURED_PEAKS if memory.get(name) is not None), None)
+    return {
+        "drafter_bytes_per_context_token": sum(known) / end if end and len(known) == len(working) else None,
+        "target_bytes_per_context_token": kv / end if end and kv is not None else None,
+        "ledger_bytes": total,
+        "measured_peak_bytes": measured,
+        "unexplained_bytes": None if measured is None or total is None else measured - total,
     }
 
 

@@ -38,7 +38,7 @@ VOLATILE = frozenset(
 
 
 # The same target may be asked for by another name, or with longer contexts allowed.
-_TARGET_IDENTITY = ("fingerprint", "dtype", "device", "attention")
+_TARGET_IDENTITY = ("fingerprint", "dtype", "kv_dtype", "backend", "attention")
 
 
 def merge_manifests(stored: Manifest, new: Manifest) -> Manifest:
@@ -59,14 +59,17 @@ def merge_manifests(stored: Manifest, new: Manifest) -> Manifest:
         )
     cells = {cell.cell_id: cell for cell in (*stored.cells, *new.cells)}
     suites = {suite.get("suite_hash"): suite for suite in (*stored.suites, *new.suites)}
+    devices = {device.get("name"): device for device in (*stored.devices, *new.devices)}
     return new.model_copy(
         update={
             "run_id": stored.run_id,
             "created_at": stored.created_at,
             "target": new.target or stored.target,
             "environment": new.environment or stored.environment,
+            "networks": {**stored.networks, **new.networks},
             "cells": list(cells.values()),
             "suites": list(suites.values()),
+            "devices": list(devices.values()),
         }
     )
 

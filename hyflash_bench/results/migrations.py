@@ -18,7 +18,22 @@ __all__ = ["MIGRATIONS", "Kind", "Migration", "check_version", "migrate"]
 Kind = Literal["manifest", "trace", "conversation"]
 Migration = Callable[[Kind, dict[str, Any]], dict[str, Any]]
 
-MIGRATIONS: Mapping[int, Migration] = {}
+
+def migrate_to_2(kind: Kind, values: dict[str, Any]) -> dict[str, Any]:
+    """What torch computes on was called device; that word now means a device profile."""
+    if kind != "manifest":
+        return values
+    parts = {
+        name: values[name] for name in ("request", "resolved", "target") if isinstance(values.get(name), dict)
+    }
+    return values | {name: _renamed(part, "device", "backend") for name, part in parts.items()}
+
+
+def _renamed(values: dict[str, Any], old: str, new: str) -> dict[str, Any]:
+    return {new if key == old else key: value for key, value in values.items()}
+
+
+MIGRATIONS: Mapping[int, Migration] = {2: migrate_to_2}
 
 
 def check_version(version: Any, where: str, written_by: str = "") -> int:

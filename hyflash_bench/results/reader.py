@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from hyflash_bench.errors import HyFlashError, UnknownName
 from hyflash_bench.results.frames import build_table
 from hyflash_bench.results.layout import RESULTS_FOLDER, Layout
-from hyflash_bench.results.load import read_manifest
-from hyflash_bench.results.records import Manifest
+from hyflash_bench.results.load import read_manifest, read_traces
+from hyflash_bench.results.records import Manifest, TraceRecord
 from hyflash_bench.results.schema import TABLES
 from hyflash_bench.results.tables import are_fresh, read_records, read_table
 
@@ -65,6 +65,11 @@ class Run:
     def traces(self) -> pd.DataFrame:
         """One row a turn of what the target said."""
         return self._table("traces")
+
+    @cached_property
+    def replies(self) -> Mapping[str, TraceRecord]:
+        """What the target said, by trace id: texts with their tokens."""
+        return read_traces(Layout(self.folder))
 
     @cached_property
     def memory(self) -> pd.DataFrame:

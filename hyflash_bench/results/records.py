@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from hyflash_bench.spec.base import Spec
+from hyflash_bench.spec.plan import CapKind, CapPolicy
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -25,7 +26,7 @@ __all__ = [
     "TurnRecord",
 ]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 Status = Literal["ok", "oom", "incompatible", "mismatch", "timeout", "error", "interrupted"]
 Lossless = Literal["identical", "near_tie", "mismatch", "not_judged"]
@@ -46,7 +47,12 @@ class CellRecord(Spec):
     suite_hash: str
     task: str
     memory_cap_bytes: int | None
-    cap_kind: Literal["simulated", "enforced"] | None
+    cap_kind: CapKind | None
+    cap_policy: CapPolicy | None = Field(None, description="What is done at the cap.")
+    device: str | None = Field(None, description="Device profile whose usable memory the cap is.")
+    weight_bits: int | None = Field(
+        None, description="Bits that the target's weights are counted with under the cap; null for as loaded."
+    )
     temperature: float
     top_k: int | None
     top_p: float | None
@@ -73,8 +79,14 @@ class Manifest(Spec):
     suites: list[dict[str, Any]] = Field(
         default_factory=list, description="name, version, title, description, licence, suite_hash, spec."
     )
+    devices: list[dict[str, Any]] = Field(
+        default_factory=list, description="Profiles of the devices asked for, whole."
+    )
     environment: dict[str, Any] = Field(default_factory=dict)
     git: dict[str, Any] | None = None
+    networks: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="Configuration of what drafters with weights run, by label."
+    )
     cells: list[CellRecord] = Field(default_factory=list)
 
 
@@ -96,6 +108,14 @@ class StepColumns(Spec):
     verify_s: list[float] | None = None
     observe_s: list[float] | None = None
     drafter_bytes: list[int] | None = Field(None, description="All kinds but weights, after the step.")
+    drafter_kv_bytes: list[int] | None = Field(None, description="Of these, keys and values.")
+    drafter_state_bytes: list[int] | None = Field(None, description="Of these, state of fixed size.")
+    drafter_buffer_bytes: list[int] | None = Field(None, description="Of these, all else.")
+    target_kv_bytes: list[int] | None = Field(None, description="The target's cache in use, after the step.")
+    pass_bytes: list[int] | None = Field(
+        None, description="Logits, features, workspace and rejected rows of the step's verification pass."
+    )
+    ledger_bytes: list[int] | None = Field(None, description="All of them and all weights.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -128,9 +148,21 @@ class TurnRecord(Spec):
     output_tokens: list[int] | None = Field(None, description="Live output where it differs.")
     memory: dict[str, int | None] = Field(
         default_factory=dict,
-        description="Bytes at the turn's end by owner_kind: target_weights, target_kv, features, "
-        "drafter_weights, drafter_kv, drafter_state, drafter_buffer, logits, process_rss, ...",
+        description="Bytes by owner_kind: at the turn's end target_weights (target_weights_simulated: of "
+        "other bits), target_kv, drafter_weights, drafter_kv, drafter_state, drafter_buffer; at their "
+        "highest in the turn features, logits, workspace, and workspace_measured on CUDA; what the harness "
+        "holds besides: trace_features, target_kv_allocated; what the system counts: process_rss, "
+        "cuda_allocated_peak, ...",
     )
+    prompt_ledger_bytes: int | None = Field(
+        None, description="The ledger's total after the prompt, before the first step."
+    )
+    formula_difference_bytes: int | None = Field(
+        None,
+        description="Bytes that tensors of drafter and cache hold beyond the closed formulas, where they "
+        "differ most; 0 where the two readings agree, null where a drafter has no formula.",
+    )
+    energy_j: float | None = Field(None, description="Drawn by the GPU during the turn, by its counter.")
 
 
 class ConversationRecord(Spec):
@@ -144,6 +176,15 @@ class ConversationRecord(Spec):
     message: str | None = Field(None, description="Why, when the status is not ok.")
     context_reached: int | None = Field(None, description="With oom: context length at the breach.")
     peak_bytes: int | None = Field(None, description="With oom: the ledger's total at the breach.")
+    enforced_by: str | None = Field(
+        None, description="What held an enforced cap: cgroup, rlimit_data, rlimit_as, cuda_fraction ..."
+    )
+    policy_turn: int | None = Field(None, description="Turn in which the cap was first reached.")
+    policy_step: int | None = Field(None, description="Step of that turn; 0 for its prompt too.")
+    policy_context: int | None = Field(None, description="Tokens in the cache then.")
+    policy_drafter: str | None = Field(
+        None, description="With window: the drafter that was replayed instead."
+    )
     turns: list[TurnRecord] = Field(default_factory=list)
     recorded_at: str
 
@@ -159,10 +200,15 @@ class TraceTurn(Spec):
     gaps: list[float] = Field(description="Top-two logit gap where each token was chosen.")
     stop_reason: StopReason
     text: str
+    offsets: list[int] | None = Field(None, description="Where each token begins in text, in characters.")
+    request: str | None = Field(None, description="The end of what the user says in this turn.")
     repeated_share: float = Field(description="Share of reply tokens inside a repeated 8-gram of it.")
     copied_share: float = Field(description="Share inside an 8-gram that the context holds.")
     degenerate: bool
     score: float | None = Field(None, description="Quality of a scored reply, 0..1.")
+    ledger_bytes: int | None = Field(
+        None, description="The ledger's total of plain decoding at the turn's end, where it is highest."
+    )
 
 
 class TraceRecord(Spec):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CONTEXT", "IDENTITY", "TABLES", "TABLES_VERSION", "Column", "conform", "empty"]
 
-TABLES_VERSION = 1
+TABLES_VERSION = 2
 """Raised when a column changes its meaning, so that Parquet files are made anew."""
 
 TEXT, COUNT, FLOAT, FLAG, MAYBE_FLAG = "str", "Int64", "float64", "bool", "boolean"
@@ -42,6 +42,9 @@ IDENTITY: Final = (
     Column("task", TEXT, "Name of the task within the suite."),
     Column("memory_cap_bytes", COUNT, "Cap asked for; missing for none."),
     Column("cap_kind", TEXT, "simulated or enforced; missing without a cap."),
+    Column("cap_policy", TEXT, "At the cap: stop, no-draft or window; missing without a cap."),
+    Column("device", TEXT, "Device profile whose usable memory the cap is; missing for a plain size."),
+    Column("weight_bits", COUNT, "Bits the target's weights are counted with; missing for as loaded."),
     Column("sampling", TEXT, "Label of the sampling: greedy, T=0.7 ..."),
     Column("temperature", FLOAT, "0 is greedy."),
     Column("seed", COUNT, "Seed of the run."),
@@ -93,6 +96,13 @@ MEMORY: Final = (
     Column("drafter_buffer_bytes", COUNT, "Its work space."),
     Column("drafter_peak_bytes", COUNT, "All kinds but weights, after the largest step."),
     Column("target_kv_bytes", COUNT, "The target's key-value cache at the turn's end."),
+    Column("drafter_bytes_per_context_token", FLOAT, "All kinds but weights at the end / tokens then."),
+    Column("target_bytes_per_context_token", FLOAT, "The target's cache likewise."),
+    Column("ledger_bytes", COUNT, "All that target, drafter and a pass hold, at its highest in the turn."),
+    Column("measured_peak_bytes", COUNT, "Peak of torch's allocator on a GPU, else of the whole process."),
+    Column("unexplained_bytes", COUNT, "measured_peak_bytes - ledger_bytes: program, harness, error."),
+    Column("formula_difference_bytes", COUNT, "Live tensors - closed formulas at worst; 0: they agree."),
+    Column("energy_j", FLOAT, "Drawn by the GPU during the turn, joules."),
 )
 
 TABLES: Final[Mapping[str, tuple[Column, ...]]] = MappingProxyType(
@@ -124,6 +134,11 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = MappingProxyType(
             Column("trace_id", TEXT, "Trace it was scored against."),
             Column("context_reached", COUNT, "With oom: context length at the breach."),
             Column("peak_bytes", COUNT, "With oom: the ledger's total at the breach."),
+            Column("enforced_by", TEXT, "What held an enforced cap: cgroup, rlimit_data, cuda_fraction ..."),
+            Column("policy_turn", COUNT, "Turn in which the cap was first reached; missing for never."),
+            Column("policy_step", COUNT, "Step of that turn."),
+            Column("policy_context", COUNT, "Tokens in the cache then."),
+            Column("policy_drafter", TEXT, "With window: the drafter that was replayed instead."),
             Column("num_turns", COUNT, "Turns recorded, replayed and live counted apart."),
         ),
         "turns": (
@@ -154,6 +169,8 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = MappingProxyType(
             Column("suite", TEXT, "Name of the suite."),
             Column("task", TEXT, "Name of the task."),
             Column("memory_cap_bytes", COUNT, "Cap asked for; missing for none."),
+            Column("cap_policy", TEXT, "What is done at the cap; missing without one."),
+            Column("device", TEXT, "Device whose usable memory the cap is; missing for a plain size."),
             Column("sampling", TEXT, "Label of the sampling."),
             *CONTEXT,
             *STATE,
@@ -173,6 +190,12 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = MappingProxyType(
             Column("verify_s", FLOAT, "Verifying, seconds."),
             Column("observe_s", FLOAT, "Reading verified tokens, seconds."),
             Column("drafter_bytes", COUNT, "All kinds but weights, after the step."),
+            Column("drafter_kv_bytes", COUNT, "Of these, keys and values."),
+            Column("drafter_state_bytes", COUNT, "Of these, state of fixed size."),
+            Column("drafter_buffer_bytes", COUNT, "Of these, all else."),
+            Column("target_kv_bytes", COUNT, "The target's cache in use, after the step."),
+            Column("pass_bytes", COUNT, "Logits, features, workspace, rejected rows of the step's pass."),
+            Column("ledger_bytes", COUNT, "All of them and all weights: what a cap is held against."),
         ),
         "traces": (
             Column("trace_id", TEXT, "The trace."),
@@ -194,6 +217,7 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = MappingProxyType(
             Column("copied_share", FLOAT, "Share of the reply copied from the context, 0..1."),
             Column("degenerate", FLAG, "Whether the target repeats itself."),
             Column("score", FLOAT, "Quality of the reply, 0..1."),
+            Column("ledger_bytes", COUNT, "The ledger's total of plain decoding at the turn's end."),
             Column("text", TEXT, "The reply."),
         ),
         "memory": (

@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
 
-import torch
-
-from hyflash_bench.drafters.base import CellFacts, Drafter, Requires
+from hyflash_bench.drafters.base import CellFacts, Drafter
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.engine.ingest import ingest
 from hyflash_bench.engine.live import live_turn
-from hyflash_bench.engine.lossless import judge
+from hyflash_bench.engine.lossless import Judgement, judge
 from hyflash_bench.engine.replay import replay_turn
 from hyflash_bench.engine.steps import TurnResult
-from hyflash_bench.engine.trace import Known, Trace, TracedTurn, trace_conversation
-from hyflash_bench.errors import ContextTooLong, DrafterError, HyFlashError, TargetError
-from hyflash_bench.memory.ledger import (
-    drafter_memory,
-    logits_bytes,
-    process_memory,
-    target_memory,
-    working_bytes,
-)
-from hyflash_bench.results.records import ConversationRecord, Status, TurnRecord
+from hyflash_bench.engine.trace import Known, Trace, trace_conversation
+from hyflash_bench.errors import ContextTooLong, TargetError
+from hyflash_bench.memory.ledger import held_by, ledger_of, workspace_measured
+from hyflash_bench.memory.meters import Meter
+from hyflash_bench.results.records import ConversationRecord, TurnRecord
+from hyflash_bench.runner.bookkeeping import book
 from hyflash_bench.runner.caps import apply_cap
-from hyflash_bench.runner.events import ConversationFinished, Event, PhaseStarted, described
+from hyflash_bench.runner.entrant import Entrant, Mode, guarded, is_out_of_memory, requires_of, rotated
+from hyflash_bench.runner.events import ConversationFinished, Event, Log, PhaseStarted
+from hyflash_bench.runner.prompts import Prompts
 from hyflash_bench.runner.recording import now, trace_record, turn_finished, turn_record
-from hyflash_bench.runner.work import Work, WorkResult
+from hyflash_bench.runner.shrinking import shrunk_record
+from hyflash_bench.runner.work import Work, WorkCell, WorkResult
 from hyflash_bench.suites.chat import ChatTokenizer
 from hyflash_bench.suites.conversation import Conversation
 from hyflash_bench.targets.cache import KVCache
@@ -39,31 +34,16 @@ from hyflash_bench.targets.target import Target
 __all__ = ["ConversationRunner", "is_out_of_memory"]
 
 Listener = Callable[[Event], None]
-Mode = Literal["replay", "live"]
-
-_OUT_OF_MEMORY = ("DefaultCPUAllocator", "not enough memory", "out of memory")
 
 
-@dataclass(slots=True)
-class _Runner:
-    """One drafter on its way through the conversation."""
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """What a conversation's replays and live loops share."""
 
-    label: str
-    drafter: Drafter
-    turns: dict[tuple[int, Mode], list[TurnRecord]] = field(default_factory=dict)
-    skipped: dict[Mode, str] = field(default_factory=dict)  # with the drafter's reason
-    status: Status = "ok"
-    message: str | None = None
-    stands_before: int | None = None  # the turn that its state is ready for
-
-    @property
-    def is_running(self) -> bool:
-        """Whether its turns count (a mismatch is measured to the end)."""
-        return self.status in ("ok", "mismatch")
-
-    def fail(self, status: Status, message: str) -> None:
-        # A drafter's message may hold half characters, which no file takes.
-        self.status, self.message = status, message.encode(errors="backslashreplace").decode()
+    work: Work
+    trace: Trace
+    cache: KVCache
+    meter: Meter
 
 
 class ConversationRunner:
@@ -81,7 +61,13 @@ class ConversationRunner:
         self._tell = listener
         self._chat = ChatTokenizer(target.tokenizer)
         self._stops = frozenset(target.info.eos_token_ids) | self._chat.stop_tokens
+        self._ledger = ledger_of(target)
         self._cache: KVCache | None = None
+
+    @property
+    def context_length(self) -> int:
+        """Tokens in the target's cache now."""
+        return 0 if self._cache is None else self._cache.length
 
     def run(self, work: Work, conversation: Conversation) -> WorkResult:
         """Trace, replay and live for every cell of the work.
@@ -89,55 +75,33 @@ class ConversationRunner:
         Raises:
             TargetError: The target computes something that is no number.
         """
-        runners = [_Runner(spec.label, self._drafters[spec.label]) for spec in work.drafters]
-        for runner in runners:
-            self._skip(runner, work, conversation)
+        entrants = [Entrant(spec.label, self._drafters[spec.label]) for spec in work.drafters]
+        for entrant in entrants:
+            self._skip(entrant, work, conversation)
+        prompts = Prompts(conversation, self._chat)
         try:
-            capacity = self._capacity(work, conversation)
+            capacity = prompts.capacity(self._target.info, work.max_new_tokens, work.draft_budget)
         except ContextTooLong as error:
-            for runner in runners:
-                runner.fail("incompatible", str(error))
-            return WorkResult(trace=None, conversations=tuple(self._records(work, runners)))
+            for entrant in entrants:
+                entrant.fail("incompatible", str(error))
+            return WorkResult(trace=None, conversations=tuple(_uncapped(work, entrants)))
         cache = self._cache_for(capacity)
-        trace = self._trace(work, conversation, cache, runners)
+        trace = self._trace(work, prompts, cache, entrants)
         _require_finite(trace)
-        record = trace_record(work, conversation, trace, self._chat, self._target.info)
-        if work.mode != "live":
-            self._replay_all(work, trace, runners, cache)
-        if work.mode != "replay":
-            self._live_all(work, trace, runners, cache)
-        records = tuple(self._records(work, runners))
+        with Meter(self._target.info.backend) as meter:
+            scene = _Scene(work, trace, cache, meter)
+            if work.mode != "live":
+                self._replay_all(scene, entrants)
+            if work.mode != "replay":
+                self._live_all(scene, entrants)
+            records = tuple(self._records(scene, entrants))
         for done in records:
             label = next(c.drafter.label for c in work.cells if c.cell_id == done.cell_id)
             self._tell(ConversationFinished(work.item_id, label, done.status, done.message))
+        record = trace_record(work, conversation, trace, self._chat, self._target.info, self._ledger)
         return WorkResult(trace=None if work.known else record, conversations=records)
 
     # -- trace ---------------------------------------------------------------------------------
-
-    def _prompt(self, conversation: Conversation, turn: int, reply_ended: bool) -> list[int]:
-        text = conversation.turns[turn].text
-        if turn == 0:
-            return self._chat.first_turn(text, conversation.system)
-        return self._chat.next_turn(text, reply_ended=reply_ended)
-
-    def _capacity(self, work: Work, conversation: Conversation) -> int:
-        """Positions that the conversation can need at most, drafts included.
-
-        Raises:
-            ContextTooLong: The text alone goes past the target's limit.
-        """
-        num_turns = len(conversation.turns)
-        prompts = sum(len(self._prompt(conversation, turn, False)) for turn in range(num_turns))
-        text = prompts + num_turns * work.max_new_tokens
-        limit = self._target.info.max_positions
-        if text > limit and not self._target.info.extrapolate:
-            raise ContextTooLong(
-                f"{work.item_id} can need {text:,} tokens ({prompts:,} of prompt, {num_turns} replies of "
-                f"up to {work.max_new_tokens}), but {self._target.info.name} was made for {limit:,}. "
-                "Use a smaller --max-new-tokens or --contexts, another target, or --extrapolate."
-            )
-        with_drafts = text + work.draft_budget + 1
-        return with_drafts if self._target.info.extrapolate else min(with_drafts, limit)
 
     def _cache_for(self, capacity: int) -> KVCache:
         if self._cache is None or self._cache.capacity < capacity:
@@ -146,14 +110,7 @@ class ConversationRunner:
         self._cache.truncate(0)
         return self._cache
 
-    def _trace(
-        self, work: Work, conversation: Conversation, cache: KVCache, runners: Sequence[_Runner]
-    ) -> Trace:
-        requires = Requires()
-        for runner in runners:
-            if runner.is_running:
-                with _guarded(runner):
-                    requires = requires | self._requires(runner.drafter)
+    def _trace(self, work: Work, prompts: Prompts, cache: KVCache, entrants: Sequence[Entrant]) -> Trace:
         known = None
         if work.known is not None:
             known = [Known(t.tokens, t.logprobs, t.gaps, t.stop_reason) for t in work.known.turns]
@@ -161,200 +118,187 @@ class ConversationRunner:
         return trace_conversation(
             self._target,
             cache,
-            lambda turn, ended: self._prompt(conversation, turn, ended),
-            len(conversation.turns),
+            prompts.tokens,
+            len(prompts),
             Sampler(work.sampling, _seed(work, "trace")),
             max_new_tokens=work.max_new_tokens,
             stop_tokens=self._stops,
-            requires=requires,
+            requires=requires_of(entrants, self._target.info.num_layers),
             known=known,
         )
 
-    def _requires(self, drafter: Drafter) -> Requires:
-        """What a drafter reads, refused if the target has it not: one trace serves all drafters.
-
-        Raises:
-            DrafterError: A layer that the target has not got.
-        """
-        requires, num_layers = drafter.requires, self._target.info.num_layers
-        absent = [layer for layer in requires.taps if not 0 <= layer < num_layers]
-        if absent:
-            raise DrafterError(
-                f"Drafter {drafter.name} reads layer {absent[0]}; the target has 0 to {num_layers - 1}."
-            )
-        return requires
-
     # -- replay and live -----------------------------------------------------------------------
 
-    def _replay_all(self, work: Work, trace: Trace, runners: Sequence[_Runner], cache: KVCache) -> None:
-        for runner in runners:
-            if not runner.is_running or "replay" in runner.skipped:
+    def _replay_all(self, scene: _Scene, entrants: Sequence[Entrant]) -> None:
+        for entrant in entrants:
+            if not entrant.does("replay"):
                 continue
-            self._tell(PhaseStarted(work.item_id, "replay", runner.label))
-            with _guarded(runner):
-                runner.drafter.reset()
-                sampler = Sampler(work.sampling, _seed(work, "replay", runner.label))
-                for index, turn in enumerate(trace.turns):
-                    result = replay_turn(
-                        runner.drafter,
-                        turn,
-                        sampler,
-                        budget=work.draft_budget,
-                        capacity=cache.capacity,
-                        vocab_size=self._target.info.vocab_size,
-                        stop_tokens=self._stops,
-                        drafter_bytes=working_bytes,
-                    )
-                    self._keep(work, runner, "replay", index, turn, trace, result, cache)
-            runner.stands_before = None
+            self._tell(PhaseStarted(scene.work.item_id, "replay", entrant.label))
+            with guarded(entrant):
+                for record in self._replay(scene, entrant.label, entrant.drafter):
+                    self._keep(scene, entrant, record)
+            entrant.stands_before = None
 
-    def _live_all(self, work: Work, trace: Trace, runners: Sequence[_Runner], cache: KVCache) -> None:
+    def _replay(self, scene: _Scene, label: str, drafter: Drafter) -> Iterator[TurnRecord]:
+        """Walk the whole trace with a drafter."""
+        drafter.reset()
+        sampler = Sampler(scene.work.sampling, _seed(scene.work, "replay", label))
+        for index, turn in enumerate(scene.trace.turns):
+            scene.cache.length = turn.start  # read by those who watch how far the conversation is
+            scene.meter.reset()
+            result = replay_turn(
+                drafter,
+                turn,
+                sampler,
+                budget=scene.work.draft_budget,
+                capacity=scene.cache.capacity,
+                vocab_size=self._target.info.vocab_size,
+                stop_tokens=self._stops,
+                read_held=held_by,
+            )
+            yield self._record(scene, "replay", index, drafter, result)
+
+    def _live_all(self, scene: _Scene, entrants: Sequence[Entrant]) -> None:
         """Turn by turn, drafters interleaved, so that the machine's moods hit all of them alike."""
+        work, cache = scene.work, scene.cache
         repeats = sorted({cell.repeat for cell in work.cells})
         samplers = {
-            (runner.label, repeat): Sampler(work.sampling, _seed(work, "live", runner.label, repeat))
-            for runner in runners
+            (entrant.label, repeat): Sampler(work.sampling, _seed(work, "live", entrant.label, repeat))
+            for entrant in entrants
             for repeat in repeats
         }
-        for index, turn in enumerate(trace.turns):
+        for index, turn in enumerate(scene.trace.turns):
             reach = turn.start + work.max_new_tokens + work.draft_budget + 1
             saved = cache.save(turn.start, min(reach, cache.capacity))
             for repeat in repeats:
-                for runner in _rotated(runners, by=index + repeat):
-                    if not runner.is_running or "live" in runner.skipped:
+                for entrant in rotated(entrants, by=index + repeat):
+                    if not entrant.does("live"):
                         continue
-                    self._tell(PhaseStarted(work.item_id, "live", runner.label))
+                    self._tell(PhaseStarted(work.item_id, "live", entrant.label))
                     cache.length = turn.start
-                    with _guarded(runner):
-                        self._live(work, trace, index, runner, samplers[runner.label, repeat], cache)
+                    with guarded(entrant):
+                        self._live(scene, index, entrant, samplers[entrant.label, repeat])
             cache.restore(saved)
 
-    def _live(
-        self,
-        work: Work,
-        trace: Trace,
-        index: int,
-        runner: _Runner,
-        sampler: Sampler,
-        cache: KVCache,
-    ) -> None:
-        turn = trace.turns[index]
-        if runner.stands_before != index:
-            runner.drafter.reset()
-            ingest(runner.drafter, *trace.history(index))
-        runner.stands_before = None
+    def _live(self, scene: _Scene, index: int, entrant: Entrant, sampler: Sampler) -> None:
+        turn = scene.trace.turns[index]
+        if entrant.stands_before != index:
+            entrant.drafter.reset()
+            ingest(entrant.drafter, *scene.trace.history(index))
+        entrant.stands_before = None
+        scene.meter.reset()
         result = live_turn(
             self._target,
-            cache,
-            runner.drafter,
+            scene.cache,
+            entrant.drafter,
             sampler,
             ingested=turn.ingested,
             ingested_features=turn.ingested_features,
             first_logits=turn.first_logits,
-            budget=work.draft_budget,
-            max_new_tokens=work.max_new_tokens,
+            budget=scene.work.draft_budget,
+            max_new_tokens=scene.work.max_new_tokens,
             stop_tokens=self._stops,
+            read_held=held_by,
         )
         if result.tokens == turn.tokens.tolist():
-            runner.stands_before = index + 1
-        self._keep(work, runner, "live", index, turn, trace, result, cache)
-
-    def _keep(
-        self,
-        work: Work,
-        runner: _Runner,
-        mode: Mode,
-        index: int,
-        turn: TracedTurn,
-        trace: Trace,
-        result: TurnResult,
-        cache: KVCache,
-    ) -> None:
-        tokens = turn.tokens.tolist()
+            entrant.stands_before = index + 1
         judged = None
-        if mode == "live" and work.sampling.is_greedy:
-            judged = judge(result.tokens, tokens, turn.gaps.tolist(), self._target.dtype)
+        if scene.work.sampling.is_greedy:
+            judged = judge(
+                result.tokens, turn.tokens.tolist(), turn.gaps.tolist(), self._target.tolerance_dtype
+            )
             if judged.verdict == "mismatch":
-                runner.fail(
+                entrant.fail(
                     "mismatch",
                     f"turn {index}: live output leaves the target's own at token {judged.position} "
                     f"(top-two logit gap {judged.gap})",
                 )
-        memory = {
-            **target_memory(self._target, cache, turn.start + len(result.tokens) - 1),
-            "features": trace.held_bytes(),
-            "logits": logits_bytes(self._target, max(result.steps.drafted, default=0) + 1),
-            **drafter_memory(runner.drafter),
-            **process_memory(),
+        self._keep(scene, entrant, self._record(scene, "live", index, entrant.drafter, result, judged))
+
+    def _record(
+        self,
+        scene: _Scene,
+        mode: Mode,
+        index: int,
+        drafter: Drafter,
+        result: TurnResult,
+        judged: Judgement | None = None,
+    ) -> TurnRecord:
+        turn = scene.trace.turns[index]
+        booked = book(self._ledger, drafter, scene.cache, turn.start, result)
+        readings = {
+            "trace_features": scene.trace.held_bytes(),
+            **scene.meter.readings(),
+            "workspace_measured": workspace_measured(self._target.device),
         }
-        record = turn_record(index, mode, turn, result, judged, self._stops, memory)
-        runner.turns.setdefault((index, mode), []).append(record)
-        self._tell(turn_finished(work.item_id, runner.label, record))
+        return turn_record(index, mode, turn, result, judged, self._stops, booked, readings)
+
+    def _keep(self, scene: _Scene, entrant: Entrant, record: TurnRecord) -> None:
+        if record.formula_difference_bytes and not entrant.has_differed:
+            entrant.has_differed = True
+            self._tell(
+                Log(
+                    f"{entrant.label}: live tensors and closed formulas differ by "
+                    f"{record.formula_difference_bytes:,} bytes in {scene.work.item_id}, turn {record.turn} "
+                    "(formula_difference_bytes in turns). Its memory() or memory_formula() is wrong."
+                )
+            )
+        entrant.keep(record)
+        self._tell(turn_finished(scene.work.item_id, entrant.label, record))
 
     # -- records -------------------------------------------------------------------------------
 
-    def _skip(self, runner: _Runner, work: Work, conversation: Conversation) -> None:
+    def _skip(self, entrant: Entrant, work: Work, conversation: Conversation) -> None:
         """Ask once, for each mode, whether the drafter can run this conversation."""
         modes: tuple[Mode, ...] = ("replay", "live") if work.mode == "both" else (work.mode,)
         context = conversation.item.context_length
-        with _guarded(runner):
+        with guarded(entrant):
             for mode in modes:
-                reason = runner.drafter.skip(CellFacts(work.sampling.is_greedy, context, mode))
+                reason = entrant.drafter.skip(CellFacts(work.sampling.is_greedy, context, mode))
                 if reason:
-                    runner.skipped[mode] = reason
-        if runner.is_running and len(runner.skipped) == len(modes):
-            runner.fail("incompatible", runner.skipped[modes[0]])
+                    entrant.skipped[mode] = reason
+        if entrant.is_running and len(entrant.skipped) == len(modes):
+            entrant.fail("incompatible", entrant.skipped[modes[0]])
 
-    def _records(self, work: Work, runners: Sequence[_Runner]) -> Iterator[ConversationRecord]:
-        by_label = {runner.label: runner for runner in runners}
-        repeats = sorted({cell.repeat for cell in work.cells})
-        for cell in work.cells:
-            runner = by_label[cell.drafter.label]
-            turns: list[TurnRecord] = []
-            measured = sorted(runner.turns.items()) if runner.is_running else []
-            for (_, mode), repetitions in measured:
-                if mode == "live":
-                    turns.append(repetitions[repeats.index(cell.repeat)])
-                elif cell.repeat == 0:
-                    turns += repetitions
-            record = ConversationRecord(
-                cell_id=cell.cell_id,
-                item_id=work.item_id,
-                trace_id=work.trace_id,
-                status=runner.status,
-                message=runner.message,
-                turns=turns,
-                recorded_at=now(),
-            )
-            if cell.memory_cap_bytes is not None:
-                record = apply_cap(
-                    record,
-                    cell_id=cell.cell_id,
-                    cap_bytes=cell.memory_cap_bytes,
-                    kv_bytes_per_token=self._target.info.kv_bytes_per_token,
-                )
-            yield record
+    def _records(self, scene: _Scene, entrants: Sequence[Entrant]) -> Iterator[ConversationRecord]:
+        by_label = {entrant.label: entrant for entrant in entrants}
+        for cell, record in zip(scene.work.cells, _uncapped(scene.work, entrants), strict=True):
+            # A cap that the worker itself is under needs no ledger.
+            if cell.cap is None or cell.cap.kind == "enforced":
+                yield record
+            elif cell.cap.policy == "window":
+                yield self._shrunk(scene, cell, by_label[cell.drafter.label], record)
+            else:
+                yield apply_cap(record, cell_id=cell.cell_id, cap=cell.cap, ledger=self._ledger)
+
+    def _shrunk(
+        self, scene: _Scene, cell: WorkCell, entrant: Entrant, record: ConversationRecord
+    ) -> ConversationRecord:
+        def replay(drafter: Drafter) -> list[TurnRecord]:
+            return list(self._replay(scene, entrant.label, drafter))
+
+        shrinking = Entrant(entrant.label, entrant.drafter)
+        with guarded(shrinking):
+            return shrunk_record(record, cell, entrant.drafter, self._ledger, replay)
+        failed = {"status": shrinking.status, "message": shrinking.message, "turns": []}
+        return record.model_copy(update=failed)
 
 
-@contextmanager
-def _guarded(runner: _Runner) -> Iterator[None]:
-    """A drafter's failure is a row of its own cell; the others go on."""
-    try:
-        yield
-    except HyFlashError as error:
-        runner.fail("error", str(error))
-    except Exception as error:  # noqa: BLE001 - a drafter may be anybody's code
-        if is_out_of_memory(error):
-            runner.fail("oom", f"out of memory: {error}")
-        else:
-            runner.fail("error", described(error))
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out; torch's CPU allocator says so in words only."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in _OUT_OF_MEMORY)
+def _uncapped(work: Work, entrants: Sequence[Entrant]) -> Iterator[ConversationRecord]:
+    """What was measured, as the record of every cell, whatever its cap."""
+    by_label = {entrant.label: entrant for entrant in entrants}
+    repeats = sorted({cell.repeat for cell in work.cells})
+    for cell in work.cells:
+        entrant = by_label[cell.drafter.label]
+        yield ConversationRecord(
+            cell_id=cell.cell_id,
+            item_id=work.item_id,
+            trace_id=work.trace_id,
+            status=entrant.status,
+            message=entrant.message,
+            turns=entrant.turns_of(cell.repeat, repeats),
+            recorded_at=now(),
+        )
 
 
 def _require_finite(trace: Trace) -> None:
@@ -364,11 +308,6 @@ def _require_finite(trace: Trace) -> None:
                 f"turn {index}: the target's logits are NaN or infinite. Use another --dtype; float16 "
                 "overflows on many models."
             )
-
-
-def _rotated(runners: Sequence[_Runner], by: int) -> list[_Runner]:
-    shift = by % len(runners)
-    return [*runners[shift:], *runners[:shift]]
 
 
 def _seed(work: Work, *purpose: object) -> int:

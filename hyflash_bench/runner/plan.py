@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from hyflash_bench.results.records import CellRecord, TraceRecord
+from hyflash_bench.runner.asked import asked_caps, require_room
 from hyflash_bench.runner.estimate import Pace, effort_of
 from hyflash_bench.runner.work import Work, WorkCell
 from hyflash_bench.runner.worker import DrafterFacts
 from hyflash_bench.spec.baselines import checkpoint_folder
 from hyflash_bench.spec.drafter import DrafterSpec
-from hyflash_bench.spec.plan import Cell, content_id
+from hyflash_bench.spec.plan import Cap, Cell, content_id
 from hyflash_bench.spec.run import RunSpec
 from hyflash_bench.spec.sampling import Sampling
 from hyflash_bench.suites.conversation import Item
@@ -74,7 +75,15 @@ def make_plan(
     target: Mapping[str, Any],
     drafters: Mapping[str, DrafterFacts],
 ) -> Plan:
-    """Lay out cells and work, conversation by conversation so that one pass serves all drafters."""
+    """Lay out cells and work, conversation by conversation so that one pass serves all drafters.
+
+    Raises:
+        UsageError: A cap is below the target's weights.
+    """
+    caps = asked_caps(spec)
+    for cap in caps:
+        if cap.weight_bits == 32:
+            require_room(cap, int(target["weight_bytes"]), str(target["dtype"]))
     cells: dict[str, CellRecord] = {}
     works: list[Work] = []
     for suite in suites:
@@ -82,19 +91,21 @@ def make_plan(
         for item, sampling in product(items, _samplings(suite, spec)):
             here = [
                 _cell(spec, suite, item, sampling, drafter, cap, repeat, target)
-                for drafter, cap, repeat in product(spec.drafters, (None, *spec.memory_caps), _repeats(spec))
+                for drafter, cap, repeat in product(spec.drafters, (None, *caps), _repeats(spec))
             ]
             for cell in here:
                 planned = cells.get(cell.cell_id)
                 count = 1 if planned is None else planned.num_conversations + 1
                 cells[cell.cell_id] = _record(cell, drafters[cell.drafter.label], count)
-            works.append(_work(spec, suite, item, sampling, here, target))
+            works += _works(spec, suite, item, sampling, here, target)
+    # Enforced caps come last: each needs a worker of its own, and by then the traces are there.
+    works.sort(key=lambda work: work.enforced_cap_bytes or 0)
     return Plan(spec, tuple(cells.values()), tuple(works), target)
 
 
 def target_id(info: Mapping[str, Any]) -> str:
     """Identity of a target: weights, tokenizer, template, and how its arithmetic is done."""
-    names = ("fingerprint", "dtype", "device", "attention", "extrapolate")
+    names = ("fingerprint", "dtype", "kv_dtype", "backend", "attention", "extrapolate")
     return content_id({name: info.get(name) for name in names})
 
 
@@ -129,7 +140,7 @@ def _cell(
     item: Item,
     sampling: Sampling,
     drafter: DrafterSpec,
-    cap: int | None,
+    cap: Cap | None,
     repeat: int,
     target: Mapping[str, Any],
 ) -> Cell:
@@ -141,7 +152,7 @@ def _cell(
         suite=suite.spec.name,
         suite_hash=suite.suite_hash,
         task=item.task,
-        memory_cap_bytes=cap,
+        cap=cap,
         sampling=sampling,
         seed=spec.seed,
         repeat=repeat,
@@ -159,7 +170,8 @@ def _drafter_version(drafter: DrafterSpec, target: str) -> str:
     folder = checkpoint_folder(drafter, target)
     if folder is None:
         return ""
-    files = sorted([*folder.glob("*.safetensors"), *folder.glob("config.json")])
+    patterns = ("*.safetensors", "*.bin", "*.pt", "config.json")
+    files = sorted(file for pattern in patterns for file in folder.glob(pattern))
     return _files_version(tuple((file, file.stat().st_mtime_ns) for file in files))
 
 
@@ -184,8 +196,11 @@ def _record(cell: Cell, drafter: DrafterFacts, num_conversations: int) -> CellRe
         suite=cell.suite,
         suite_hash=cell.suite_hash,
         task=cell.task,
-        memory_cap_bytes=cell.memory_cap_bytes,
-        cap_kind=None if cell.memory_cap_bytes is None else "simulated",
+        memory_cap_bytes=None if cell.cap is None else cell.cap.num_bytes,
+        cap_kind=None if cell.cap is None else cell.cap.kind,
+        cap_policy=None if cell.cap is None else cell.cap.policy,
+        device=None if cell.cap is None else cell.cap.device,
+        weight_bits=None if cell.cap is None or cell.cap.weight_bits == 32 else cell.cap.weight_bits,
         temperature=cell.sampling.temperature,
         top_k=cell.sampling.top_k,
         top_p=cell.sampling.top_p,
@@ -196,6 +211,25 @@ def _record(cell: Cell, drafter: DrafterFacts, num_conversations: int) -> CellRe
         draft_budget=cell.draft_budget,
         num_conversations=num_conversations,
     )
+
+
+def _works(
+    spec: RunSpec,
+    suite: Suite,
+    item: Item,
+    sampling: Sampling,
+    cells: Sequence[Cell],
+    target: Mapping[str, Any],
+) -> Iterator[Work]:
+    """One conversation: all cells together, but each drafter under an enforced cap by itself."""
+    groups: dict[tuple[int, str] | None, list[Cell]] = {}
+    for cell in cells:
+        cap = cell.cap
+        alone = None if cap is None or cap.kind == "simulated" else (cap.num_bytes, cell.drafter.label)
+        groups.setdefault(alone, []).append(cell)
+    for alone, group in groups.items():
+        work = _work(spec, suite, item, sampling, group, target)
+        yield work if alone is None else work.model_copy(update={"enforced_cap_bytes": alone[0]})
 
 
 def _work(
@@ -228,12 +262,7 @@ def _work(
         num_turns=item.num_turns,
         context_length=item.context_length,
         cells=tuple(
-            WorkCell(
-                cell_id=cell.cell_id,
-                drafter=cell.drafter,
-                memory_cap_bytes=cell.memory_cap_bytes,
-                repeat=cell.repeat,
-            )
+            WorkCell.under(cell.cap, cell_id=cell.cell_id, drafter=cell.drafter, repeat=cell.repeat)
             for cell in cells
         ),
     )

@@ -10,26 +10,40 @@ from hyflash_bench.engine.lossless import Judgement
 from hyflash_bench.engine.repetition import DEGENERATE_SHARE, copied_share, repeated_share
 from hyflash_bench.engine.steps import Steps, TurnResult
 from hyflash_bench.engine.trace import Trace, TracedTurn
+from hyflash_bench.memory.ledger_totals import TargetLedger
 from hyflash_bench.results.records import StepColumns, TraceRecord, TraceTurn, TurnRecord
+from hyflash_bench.runner.bookkeeping import Booked
 from hyflash_bench.runner.events import TurnFinished
 from hyflash_bench.runner.work import Work
 from hyflash_bench.suites.chat import ChatTokenizer
-from hyflash_bench.suites.conversation import Conversation, Expected
+from hyflash_bench.suites.conversation import Conversation, UserTurn
 from hyflash_bench.suites.scoring import score
 from hyflash_bench.targets.info import TargetInfo
 
 __all__ = ["now", "trace_record", "turn_finished", "turn_record"]
 
+REQUEST_LENGTH = 400
+"""Characters kept of what the user says: the question stands at the end, the document before it."""
+ENERGY = "nvml_energy_j"
+_NO_BYTES = (ENERGY, "nvml_power_w")
+
 
 def trace_record(
-    work: Work, conversation: Conversation, trace: Trace, chat: ChatTokenizer, info: TargetInfo
+    work: Work,
+    conversation: Conversation,
+    trace: Trace,
+    chat: ChatTokenizer,
+    info: TargetInfo,
+    ledger: TargetLedger,
 ) -> TraceRecord:
     """What the target said, with how repetitive and, where it is scored, how good it is."""
     turns: list[TraceTurn] = []
     context: list[int] = []
     for index, turn in enumerate(trace.turns):
         context += turn.prompt.tolist()
-        turns.append(_trace_turn(index, turn, context, chat, conversation.turns[index].expected))
+        said = _trace_turn(index, turn, context, chat, conversation.turns[index])
+        total = ledger.plain_total(turn.start + turn.num_tokens - 1)
+        turns.append(said.model_copy(update={"ledger_bytes": total}))
         context += turn.tokens.tolist()
     item = conversation.item
     return TraceRecord(
@@ -59,7 +73,8 @@ def turn_record(
     result: TurnResult,
     judged: Judgement | None,
     stop_tokens: Collection[int],
-    memory: Mapping[str, int | None],
+    booked: Booked,
+    readings: Mapping[str, int | float | None],
 ) -> TurnRecord:
     """One turn of one drafter; what was not clocked or not judged stays null."""
     observe_s, choose_s = result.observe_prompt_s, result.choose_s
@@ -71,7 +86,7 @@ def turn_record(
         num_prompt_tokens=len(turn.prompt),
         num_output_tokens=len(result.tokens),
         stop_reason="eos" if result.tokens[-1] in stop_tokens else "limit",
-        steps=_columns(result.steps),
+        steps=_columns(result.steps, booked),
         prefill_s=turn.prefill_s if is_timed else None,
         observe_prompt_s=observe_s,
         ttft_s=turn.prefill_s + (observe_s or 0.0) + (choose_s or 0.0) if is_timed else None,
@@ -80,7 +95,10 @@ def turn_record(
         divergence_position=None if judged is None else judged.position,
         divergence_gap=None if judged is None else judged.gap,
         output_tokens=None if result.tokens == turn.tokens.tolist() else result.tokens,
-        memory=dict(memory),
+        memory={**booked.memory, **_bytes_of(readings)},
+        prompt_ledger_bytes=booked.prompt_ledger_bytes,
+        formula_difference_bytes=booked.formula_difference_bytes,
+        energy_j=readings.get(ENERGY),
     )
 
 
@@ -103,9 +121,9 @@ def now() -> str:
 
 
 def _trace_turn(
-    index: int, turn: TracedTurn, context: list[int], chat: ChatTokenizer, expected: Expected | None
+    index: int, turn: TracedTurn, context: list[int], chat: ChatTokenizer, asked: UserTurn
 ) -> TraceTurn:
-    tokens = turn.tokens.tolist()
+    tokens, expected = turn.tokens.tolist(), asked.expected
     text = chat.decode(tokens)
     repeated = repeated_share(tokens)
     return TraceTurn(
@@ -117,6 +135,8 @@ def _trace_turn(
         gaps=turn.gaps.tolist(),
         stop_reason=turn.stop_reason,
         text=text,
+        offsets=chat.offsets(tokens),
+        request=asked.text[-REQUEST_LENGTH:],
         repeated_share=repeated,
         copied_share=copied_share(tokens, context),
         degenerate=repeated > DEGENERATE_SHARE,
@@ -124,7 +144,12 @@ def _trace_turn(
     )
 
 
-def _columns(steps: Steps) -> StepColumns:
+def _bytes_of(readings: Mapping[str, int | float | None]) -> dict[str, int | None]:
+    counts = {name: value for name, value in readings.items() if name not in _NO_BYTES}
+    return {name: None if value is None else int(value) for name, value in counts.items()}
+
+
+def _columns(steps: Steps, booked: Booked) -> StepColumns:
     is_timed = bool(steps.draft_s)
     return StepColumns(
         drafted=steps.drafted,
@@ -136,5 +161,5 @@ def _columns(steps: Steps) -> StepColumns:
         draft_s=steps.draft_s if is_timed else None,
         verify_s=steps.verify_s if is_timed else None,
         observe_s=steps.observe_s if is_timed else None,
-        drafter_bytes=steps.drafter_bytes or None,
+        **booked.columns,
     )

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import hyflash_bench
 from hyflash_bench.errors import UsageError
+from hyflash_bench.memory.lookup import networks_of
 from hyflash_bench.registry import require_drafter
 from hyflash_bench.results.layout import RESULTS_FOLDER, Layout
 from hyflash_bench.results.load import read_manifest
 from hyflash_bench.results.reader import load_run
 from hyflash_bench.results.records import Manifest
 from hyflash_bench.results.writer import RunWriter
+from hyflash_bench.runner.asked import asked_devices, checked
 from hyflash_bench.runner.environment import BUSY_SHARE, busy_share, environment, git_state
 from hyflash_bench.runner.events import Event, Log, Planned
 from hyflash_bench.runner.plan import Plan, make_plan
@@ -84,6 +86,7 @@ def run(
         HyFlashError: The request cannot be met; nothing that was measured before is lost.
     """
     tell = listener or _ignore
+    spec = checked(spec)
     suites = _checked_suites(spec)
     folder = _usable(output_path or RESULTS_FOLDER / _run_name(spec))
     with RunWriter(folder, fresh=fresh) as writer:
@@ -102,7 +105,8 @@ def run(
             left = plan.remaining(writer.finished(), writer.traces())
             _fetch_texts(left, suites, tell)
             tell(Planned(len(plan.works), len(plan.works) - len(left)))
-            work_off(left, len(plan.works), writer, supervisor, drafters, tell)
+            weight_bytes = int(plan.target["weight_bytes"])
+            work_off(left, len(plan.works), writer, supervisor, drafters, tell, weight_bytes=weight_bytes)
             finished_at = datetime.now(UTC).isoformat(timespec="seconds")
             writer.write_manifest(manifest.model_copy(update={"finished_at": finished_at}))
         except KeyboardInterrupt:
@@ -123,6 +127,7 @@ def preview(spec: RunSpec, *, output_path: Path | None = None, listener: Listene
         HyFlashError: The request cannot be met.
     """
     tell = listener or _ignore
+    spec = checked(spec)
     suites = _checked_suites(spec)
     supervisor = Supervisor(_job(spec, suites), spec.timeout_s, tell)
     try:
@@ -257,6 +262,8 @@ def _manifest(
         ],
         environment={**environment(), "busy_share": _busiest(layout, busy)},
         git=git_state(Path(hyflash_bench.__file__).parent),
+        devices=[device.model_dump(mode="json") for device in asked_devices(spec)],
+        networks=networks_of(spec.drafters, str(plan.target["name"])),
         cells=list(plan.cells),
     )
 

@@ -1,8 +1,9 @@
 """The process that holds torch: loads the target and the drafters, then works off conversations.
 
-Protocol over one pipe. Out: an :class:`~hyflash_bench.runner.events.Event`, :class:`Ready`,
-:class:`Failed`, :class:`Crashed` or a :class:`~hyflash_bench.runner.work.WorkResult`. In: a
-:class:`~hyflash_bench.runner.work.Work`, or None to end.
+Protocol over one pipe. Out: an :class:`~hyflash_bench.runner.events.Event`, :class:`Limited`,
+:class:`Ready`, :class:`Failed`, :class:`NoRoom`, :class:`Crashed` or a
+:class:`~hyflash_bench.runner.work.WorkResult`. In: a :class:`~hyflash_bench.runner.work.Work`, or
+None to end.
 """
 
 from __future__ import annotations
@@ -18,16 +19,21 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from hyflash_bench import errors
+from hyflash_bench.memory.limits import EnforcedLimit
 from hyflash_bench.results.records import Status
 from hyflash_bench.runner.events import Log, TargetLoaded, described
-from hyflash_bench.runner.work import Work
+from hyflash_bench.runner.undercap import Signs, UnderCap, under_cap
+from hyflash_bench.runner.work import Work, WorkResult
 from hyflash_bench.spec.drafter import DrafterSpec
 from hyflash_bench.spec.target import TargetSpec
 
 if TYPE_CHECKING:
     from hyflash_bench.drafters.base import Drafter, LoadContext
+    from hyflash_bench.runner.conversation import ConversationRunner
+    from hyflash_bench.suites.chat import ChatTokenizer
+    from hyflash_bench.suites.suite import Suite
 
-__all__ = ["Crashed", "DrafterFacts", "Failed", "Job", "Ready", "serve"]
+__all__ = ["Crashed", "DrafterFacts", "Failed", "Job", "Limited", "NoRoom", "Ready", "serve"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,8 @@ class Job:
     target: TargetSpec
     drafters: tuple[DrafterSpec, ...]
     suites: Mapping[str, str]
+    cap_bytes: int | None = None
+    """Enforced on the worker once the target is loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,22 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
+class Limited:
+    """The cap is in force from here on."""
+
+    limit: EnforcedLimit
+
+
+@dataclass(frozen=True, slots=True)
+class NoRoom:
+    """A piece of work got no memory outside of any drafter; the worker takes the next one."""
+
+    message: str
+    context_reached: int
+    peak_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """The worker cannot start, or not do a piece of work; the user is told why."""
 
@@ -87,6 +111,7 @@ class Crashed:
     """The worker ends for a reason that nobody foresaw."""
 
     message: str
+    is_out_of_memory: bool = False
 
 
 class _ForwardLogs(logging.Handler):
@@ -100,7 +125,7 @@ class _ForwardLogs(logging.Handler):
         self._connection.send(Log(record.getMessage()))
 
 
-def serve(connection: Connection, job: Job) -> None:
+def serve(connection: Connection, job: Job, signs: Signs) -> None:
     """Run until told to end; Ctrl-C is the parent's business."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.dup2(2, 1)  # stdout holds the parent's result, which a drafter that prints must not spoil
@@ -108,17 +133,17 @@ def serve(connection: Connection, job: Job) -> None:
     logger.setLevel(logging.INFO)
     logger.addHandler(_ForwardLogs(connection))
     try:
-        _serve(connection, job)
+        _serve(connection, job, signs)
     except errors.HyFlashError as error:
         connection.send(Failed(type(error).__name__, str(error)))
     except (BrokenPipeError, EOFError):
         pass  # the parent is gone
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - drafters may be anybody's code
-        connection.send(Crashed(described(error)))
+        connection.send(Crashed(described(error), isinstance(error, MemoryError)))
         sys.exit(1)
 
 
-def _serve(connection: Connection, job: Job) -> None:
+def _serve(connection: Connection, job: Job, signs: Signs) -> None:
     from hyflash_bench.registry import build_drafter
     from hyflash_bench.runner.conversation import ConversationRunner
     from hyflash_bench.suites.catalog import load_suite
@@ -131,26 +156,40 @@ def _serve(connection: Connection, job: Job) -> None:
     target = load_target(job.target)
     info = asdict(target.info)
     connection.send(TargetLoaded(info, time.perf_counter() - started))
-    context = target.load_context()
-    facts = tuple(_loaded(label, drafter, context) for label, drafter in drafters.items())
-    connection.send(Ready(info, facts))
-
     runner = ConversationRunner(target, drafters, connection.send)
-    chat = ChatTokenizer(target.tokenizer)
-    while True:
-        work: Work | None = connection.recv()
-        if work is None:
-            return
-        suite = suites[work.suite]
-        item = next(item for item in suite.items() if item.item_id == work.item_id)
-        try:
-            connection.send(runner.run(work, suite.build(item, chat)))
-        except errors.HyFlashError as error:
-            connection.send(Failed(type(error).__name__, str(error)))
+    with under_cap(job.cap_bytes, target, signs, lambda: runner.context_length) as cap:
+        if cap.limit is not None:
+            connection.send(Limited(cap.limit))
+        context = target.load_context()
+        facts = tuple(_loaded(label, drafter, context) for label, drafter in drafters.items())
+        cap.send(connection, Ready(info, facts))
+        chat = ChatTokenizer(target.tokenizer)
+        while True:
+            work: Work | None = connection.recv()
+            if work is None:
+                return
+            cap.send(connection, _answer(work, suites[work.suite], chat, runner, cap))
+
+
+def _answer(
+    work: Work, suite: Suite, chat: ChatTokenizer, runner: ConversationRunner, cap: UnderCap
+) -> WorkResult | Failed | NoRoom:
+    from hyflash_bench.runner.entrant import is_out_of_memory
+
+    cap.begin()
+    item = next(item for item in suite.items() if item.item_id == work.item_id)
+    try:
+        return cap.signed(runner.run(work, suite.build(item, chat)))
+    except errors.HyFlashError as error:
+        return Failed(type(error).__name__, str(error))
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        return NoRoom(f"out of memory: {error}", runner.context_length, cap.peak_bytes())
 
 
 def _loaded(label: str, drafter: Drafter, context: LoadContext) -> DrafterFacts:
-    from hyflash_bench.runner.conversation import is_out_of_memory
+    from hyflash_bench.runner.entrant import is_out_of_memory
 
     problem: str | None = None
     status: Status = "incompatible"

@@ -10,6 +10,7 @@ from typing import Any
 from hyflash_bench.data import data_folder
 from hyflash_bench.errors import MissingDependency
 from hyflash_bench.spec.drafter import DrafterSpec
+from hyflash_bench.spec.formats.recognise import cached_snapshot, is_hub_id
 
 __all__ = ["DEFAULT_CHECKPOINTS", "Baseline", "checkpoint_folder", "shipped_baselines"]
 
@@ -68,12 +69,15 @@ def checkpoint_folder(drafter: DrafterSpec, target: str) -> Path | None:
     """Folder of the checkpoint that a drafter will read, if it reads one that is there.
 
     Args:
-        drafter: Its option ``checkpoint`` is a folder, the name of a baseline, or empty for the default.
+        drafter: Its option ``checkpoint`` is a folder, the name of a baseline, a hub id whose files are
+            in the cache, or empty for the default.
         target: Short name of the target.
     """
     given = str(drafter.options.get("checkpoint") or "")
     if given and Path(given).expanduser().is_dir():
         return Path(given).expanduser()
+    if is_hub_id(given):
+        return cached_snapshot(given)
     name = given or DEFAULT_CHECKPOINTS.get(drafter.name, "")
     if not name or name != Path(name).name:
         return None

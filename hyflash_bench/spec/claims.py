@@ -13,10 +13,10 @@ from hyflash_bench.spec.base import MAX_COUNT, Spec
 from hyflash_bench.spec.drafter import DrafterSpec
 from hyflash_bench.spec.yaml import read_yaml
 
-__all__ = ["CLAIMS_FILE", "Claim", "ClaimFile", "Contexts", "Strata", "read_claims", "shipped_claims"]
+__all__ = ["CLAIM_FILES", "Claim", "ClaimFile", "Contexts", "Strata", "read_claims", "shipped_claims"]
 
-CLAIMS_FILE = "claims.yaml"
-"""The shipped file, in the folder of the suites that its claims are about."""
+CLAIM_FILES = "claims*.yaml"
+"""The shipped files, in the folder of the suites that their claims are about."""
 
 
 def _label(text: str) -> str:
@@ -156,7 +156,7 @@ class Claim(Spec):
 class ClaimFile(Spec):
     """Claims that belong together."""
 
-    title: str = Field(min_length=1, max_length=200)
+    title: str = Field(min_length=1, max_length=1000)
     description: str = ""
     claims: tuple[Claim, ...] = Field(min_length=1)
 
@@ -179,20 +179,31 @@ class ClaimFile(Spec):
         return tuple(dict.fromkeys(name for claim in self.claims for name in claim.suites))
 
 
-def read_claims(path: Path) -> ClaimFile:
-    """Read a claim file.
+def read_claims(*paths: Path) -> ClaimFile:
+    """Read claim files; of several, the claims follow each other.
 
     Raises:
         UsageError: There is no such file.
-        SpecError: It does not fit; with every problem.
+        SpecError: It does not fit, or two files name a claim alike; with every problem.
     """
-    return ClaimFile.parse(read_yaml(path), where=f"claims {path}")
+    files = [ClaimFile.parse(read_yaml(path), where=f"claims {path}") for path in paths]
+    known: dict[str, Path] = {}
+    for path, file in zip(paths, files, strict=True):
+        for claim in file.claims:
+            if claim.id in known:
+                raise SpecError(f"Claim {claim.id} is in {known[claim.id]} and in {path}; rename one.")
+            known[claim.id] = path
+    return ClaimFile(
+        title="; ".join(file.title for file in files),
+        description=" ".join(filter(None, (file.description for file in files))),
+        claims=tuple(claim for file in files for claim in file.claims),
+    )
 
 
-def shipped_claims() -> Path:
-    """Path of the claims that come with the package: the paper's, and this project's controls.
+def shipped_claims() -> tuple[Path, ...]:
+    """Paths of the claims that come with the package: the paper's, then this project's own checks.
 
     Raises:
         MissingDependency: The package's data is missing.
     """
-    return data_folder("suites") / CLAIMS_FILE
+    return tuple(sorted(data_folder("suites").glob(CLAIM_FILES), reverse=True))

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from hyflash_bench.data import data_folder
-from hyflash_bench.errors import SpecError, UnknownName
+from hyflash_bench.data import cache_folder, data_folder
+from hyflash_bench.errors import SpecError, UnknownName, UsageError
 from hyflash_bench.spec.base import Spec
 from hyflash_bench.spec.units import format_bytes, parse_bytes
 from hyflash_bench.spec.yaml import read_yaml
 
-__all__ = ["Compute", "DeviceProfile", "Known", "Size", "device_names", "read_device"]
+__all__ = [
+    "HOST",
+    "Basis",
+    "Compute",
+    "DeviceProfile",
+    "Known",
+    "Rates",
+    "Size",
+    "device_names",
+    "host_path",
+    "read_device",
+]
+
+HOST = "host"
+"""The machine at hand, once it is calibrated."""
 
 Compute = Literal["float32", "float16", "bfloat16", "int8"]
 Basis = Literal["published", "derived", "measured", "assumption"]
@@ -44,6 +59,7 @@ def _size(value: Any) -> Any:
 
 
 _Number = Annotated[float, BeforeValidator(_number)]
+_Positive = Annotated[float, BeforeValidator(_number), Field(gt=0.0, allow_inf_nan=False)]
 
 
 class _Sourced(Spec):
@@ -65,6 +81,26 @@ class Known(_Sourced):
     value: _Number = Field(gt=0.0, allow_inf_nan=False, description="In the unit that the key names.")
 
 
+class Rates(_Sourced):
+    """A roofline as it was measured: operations per second, by operations per byte that is read."""
+
+    flop_per_byte: tuple[_Positive, ...] = Field(min_length=2, description="Ascending.")
+    flop_per_s: tuple[_Positive, ...] = Field(min_length=2, description="One for each of these.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if len(self.flop_per_byte) != len(self.flop_per_s):
+            raise ValueError(
+                f"{len(self.flop_per_byte)} flop_per_byte and {len(self.flop_per_s)} flop_per_s; "
+                "give as many of each"
+            )
+        if any(low >= high for low, high in pairwise(self.flop_per_byte)):
+            raise ValueError("flop_per_byte must ascend")
+        for rate in self.flop_per_s:
+            _within("flop_per_s", rate, 1e6, 1e17)
+        return self
+
+
 class DeviceProfile(Spec):
     """A class of device. Every number says where it comes from."""
 
@@ -83,6 +119,18 @@ class DeviceProfile(Spec):
     overhead_s: Known = Field(description="What a pass takes besides, whatever its size.")
     overhead_layer_s: Known = Field(description="What each layer of a pass takes besides, likewise.")
     power_w: Known | None = Field(None, description="Drawn while decoding, where known.")
+    product_rates: dict[Compute, Rates] = Field(
+        default_factory=dict, description="Products with weights, as measured; instead of peak and share."
+    )
+    attention_rates: dict[Compute, Rates] = Field(
+        default_factory=dict, description="Attention over cached keys and values, likewise."
+    )
+    operator_s: Known | None = Field(
+        None, description="What each operator of a torch module takes besides, where drafters are such."
+    )
+    routine_s: dict[str, Known] = Field(
+        default_factory=dict, description="Routines of drafters without a network, seconds a call."
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -102,6 +150,10 @@ class DeviceProfile(Spec):
             _within(f"compute_flop_per_s.{precision}", peak.value, 1e8, 1e17)
         _within("overhead_s", self.overhead_s.value, 1e-9, 1.0)
         _within("overhead_layer_s", self.overhead_layer_s.value, 1e-9, 0.1)
+        if self.operator_s is not None:
+            _within("operator_s", self.operator_s.value, 1e-9, 0.1)
+        for routine, seconds in self.routine_s.items():
+            _within(f"routine_s.{routine}", seconds.value, 1e-10, 10.0)
         if self.power_w is not None:
             _within("power_w", self.power_w.value, 1e-3, 1e5)
         return self
@@ -118,35 +170,62 @@ class DeviceProfile(Spec):
                 return self.compute_flop_per_s[known].value * self.compute_reached.value
         raise AssertionError("float32 is always there")
 
-    def sourced(self) -> dict[str, Size | Known]:
+    def sourced(self) -> dict[str, Size | Known | Rates]:
         """Every number by its key, for tables of sources."""
-        peaks = {f"compute_flop_per_s.{name}": peak for name, peak in self.compute_flop_per_s.items()}
-        return {key: value for key, value in self if isinstance(value, Size | Known)} | peaks
+        found: dict[str, Size | Known | Rates] = {}
+        for key, value in self:
+            inner = (
+                {f"{key}.{name}": number for name, number in value.items()} if isinstance(value, dict) else {}
+            )
+            for name, number in (inner or {key: value}).items():
+                if isinstance(number, _Sourced):
+                    assert isinstance(number, Size | Known | Rates)
+                    found[name] = number
+        return found
+
+    def bases(self) -> dict[Basis, int]:
+        """How many of its numbers rest on what."""
+        counts: dict[Basis, int] = {}
+        for number in self.sourced().values():
+            counts[number.basis] = counts.get(number.basis, 0) + 1
+        return counts
 
 
 def device_names() -> list[str]:
-    """Names of the profiles that come with the package."""
+    """Names of the profiles that come with the package; ``host`` is not among them."""
     return sorted(path.stem for path in data_folder("devices").glob("*.yaml"))
+
+
+def host_path() -> Path:
+    """Where the profile of this machine lies, once ``calibrate`` has written it."""
+    return cache_folder() / "devices" / f"{HOST}.yaml"
 
 
 def read_device(given: str) -> DeviceProfile:
     """A profile by its name, or from a YAML file.
 
     Args:
-        given: Name of a shipped profile, or path of a file that ends in .yaml or .yml.
+        given: Name of a shipped profile, ``host``, or path of a file that ends in .yaml or .yml.
 
     Raises:
         UnknownName: Neither; the nearest name is offered.
-        UsageError: There is no such file.
+        UsageError: There is no such file, or the host was not calibrated yet.
         SpecError: Numbers are missing, absurd or without a source.
     """
     if Path(given).suffix in (".yaml", ".yml"):
         path = Path(given).expanduser()
     elif given in device_names():
         path = data_folder("devices") / f"{given}.yaml"
+    elif given == HOST:
+        path = host_path()
+        if not path.is_file():
+            raise UsageError(
+                "This machine was not calibrated yet, so there is no device 'host'. "
+                "Let it stand idle and run: hyflash-bench calibrate"
+            )
     else:
         hint = "A YAML file of your own will do as well; devices/README.md says what it holds."
-        raise UnknownName("device", given, device_names(), hint)
+        raise UnknownName("device", given, [*device_names(), HOST], hint)
     return DeviceProfile.parse(read_yaml(path), where=f"device profile {path}")
 
 

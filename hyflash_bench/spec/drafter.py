@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Self
 
 import yaml
@@ -10,6 +11,7 @@ from pydantic import Field
 
 from hyflash_bench.errors import SpecError
 from hyflash_bench.spec.base import Spec
+from hyflash_bench.spec.formats.recognise import recognise
 
 __all__ = ["DrafterSpec"]
 
@@ -18,6 +20,7 @@ class DrafterSpec(Spec):
     """A drafter as a user asks for it: ``name`` or ``name:key=value,key=value``.
 
     ``name`` is a registered name, an installed plugin's ``package/name`` or ``path/to/file.py:Class``.
+    The folder of a checkpoint stands for the drafter that runs it, with that folder as its checkpoint.
     """
 
     name: str = Field(min_length=1)
@@ -30,10 +33,19 @@ class DrafterSpec(Spec):
         Values are YAML scalars; a value may hold ``=`` and ``:`` but no comma.
 
         Raises:
-            SpecError: An option without ``=``, one given twice, or a value that is no scalar.
+            SpecError: An option without ``=``, one given twice, a value that is no scalar, or a folder that
+                is not there.
+            DrafterError: A folder that holds no checkpoint that is known.
         """
         name, separator, rest = _split_name(text)
         options: dict[str, Any] = {}
+        if _is_folder(name):
+            options["checkpoint"], name = name, recognise(Path(name).expanduser()).drafter
+        elif name.startswith((".", "~", "/")) and not name.endswith(".py") and ".py:" not in name:
+            raise SpecError(
+                f"Drafter {text!r}: there is no folder {name}. Give the folder of a checkpoint, whose path has "
+                "no comma and no colon, or a drafter by name."
+            )
         for part in filter(None, (piece.strip() for piece in rest.split(","))):
             key, equals, value = part.partition("=")
             if not equals or not key.strip():
@@ -56,6 +68,11 @@ class DrafterSpec(Spec):
             return self.name
         given = ",".join(f"{key}={_plain(value)}" for key, value in sorted(self.options.items()))
         return f"{self.name}:{given}"
+
+
+def _is_folder(name: str) -> bool:
+    """Whether a name means the folder of a checkpoint; a bare word never does."""
+    return ("/" in name or "\\" in name or name.startswith((".", "~"))) and Path(name).expanduser().is_dir()
 
 
 def _split_name(text: str) -> tuple[str, bool, str]:

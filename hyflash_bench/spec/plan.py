@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from hyflash_bench.spec.drafter import DrafterSpec
 from hyflash_bench.spec.sampling import Sampling
 
-__all__ = ["CELL_ID_VERSION", "Cell", "content_id"]
+__all__ = ["CELL_ID_VERSION", "Cap", "CapKind", "CapPolicy", "Cell", "content_id"]
 
-CELL_ID_VERSION = 1
+CELL_ID_VERSION = 2
+
+CapKind = Literal["simulated", "enforced"]
+CapPolicy = Literal["stop", "no-draft", "window"]
 
 
 def content_id(value: Any, length: int = 12) -> str:
@@ -22,18 +25,38 @@ def content_id(value: Any, length: int = 12) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Cap:
+    """A limit on memory, and what is done at it.
+
+    Attributes:
+        num_bytes: The limit; what needs exactly so much fits.
+        kind: ``simulated``: the ledger decides; ``enforced``: the worker is limited.
+        policy: ``stop``: the conversation ends there; ``no-draft``: it goes on without the drafter;
+            ``window``: a drafter that can shrink does.
+        device: Name of the device profile whose usable memory it is, or None.
+        weight_bits: Bits that the target's weights are counted with in a simulation; 32 for as loaded.
+    """
+
+    num_bytes: int
+    kind: CapKind = "simulated"
+    policy: CapPolicy = "stop"
+    device: str | None = None
+    weight_bits: int = 32
+
+
+@dataclass(frozen=True, slots=True)
 class Cell:
     """target x drafter x task x memory cap x sampling x seed x repeat.
 
     Attributes:
         target_id: Hash over everything of the target that changes its output or speed class
-            (fingerprint, dtype, device, attention).
+            (fingerprint, dtype, backend, attention).
         target: Its name, for tables.
         drafter: What to run.
         drafter_version: Hash of what the drafter brings along (checkpoint), "" if nothing.
         suite: Name of the suite; ``suite_hash`` covers its content and version.
         task: Name of the task.
-        memory_cap_bytes: None for no cap.
+        cap: None for no cap.
         sampling: Greedy or sampled.
         seed: Seed of the run.
         repeat: 0, 1, ...: repetitions of the timed loop.
@@ -50,7 +73,7 @@ class Cell:
     suite: str
     suite_hash: str
     task: str
-    memory_cap_bytes: int | None
+    cap: Cap | None
     sampling: Sampling
     seed: int
     repeat: int
@@ -66,7 +89,7 @@ class Cell:
             "target": self.target_id,
             "drafter": [self.drafter.name, self.drafter.options, self.drafter_version],
             "suite": [self.suite, self.suite_hash, self.task],
-            "memory_cap_bytes": self.memory_cap_bytes,
+            "cap": None if self.cap is None else asdict(self.cap),
             "sampling": self.sampling.model_dump(mode="json"),
             "seed": self.seed,
             "repeat": self.repeat,

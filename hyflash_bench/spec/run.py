@@ -7,9 +7,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from hyflash_bench.footprint import KVChoice
 from hyflash_bench.spec.base import MAX_COUNT, MAX_SEED
 from hyflash_bench.spec.baselines import shipped_baselines
 from hyflash_bench.spec.drafter import DrafterSpec
+from hyflash_bench.spec.plan import CapKind, CapPolicy
 from hyflash_bench.spec.sampling import Sampling
 from hyflash_bench.spec.target import TargetSpec
 from hyflash_bench.spec.units import parse_bytes
@@ -50,7 +52,28 @@ class RunSpec(TargetSpec):
         description="name or name:key=value,key=value.",
     )
     memory_caps: tuple[Annotated[int, BeforeValidator(_size)], ...] = Field(
-        (), description="Simulated caps as sizes with units; the uncapped run is always there."
+        (), description="Caps as sizes with units; the uncapped run is always there."
+    )
+    devices: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        (), description="Device profiles, by name or file: each a simulated cap of its usable memory."
+    )
+    cap_policy: CapPolicy = Field(
+        "stop",
+        description="At a cap: stop there, go on without the drafter (no-draft), or with a drafter that "
+        "keeps a window of the context (window).",
+    )
+    cap_kind: CapKind = Field(
+        "simulated", description="Whether the ledger decides about memory_caps or the worker is limited."
+    )
+    allow_simulated: bool = Field(
+        False, description="Simulate caps that were to be enforced where that cannot be done."
+    )
+    drafter_kv_dtype: KVChoice = Field(
+        "auto", description="Precision of the drafters' own keys and values, where they have any."
+    )
+    weight_bits: Literal[32, 16, 8, 4] = Field(
+        32,
+        description="Bits that the target's weights are counted with under simulated caps; 32 for as loaded.",
     )
     contexts: tuple[Annotated[int, Field(ge=1, le=MAX_COUNT)], ...] | None = Field(
         None, description="Only these context lengths (tokens)."
@@ -85,7 +108,31 @@ class RunSpec(TargetSpec):
         twice = sorted({label for label in labels if labels.count(label) > 1})
         if twice:
             raise ValueError(f"drafter {twice[0]} is given twice; keep one")
+        self._check_caps()
         return self
+
+    def _check_caps(self) -> None:
+        for name, values in (("memory cap", self.memory_caps), ("device", self.devices)):
+            doubled = [value for value in values if values.count(value) > 1]
+            if doubled:
+                raise ValueError(f"{name} {doubled[0]} is given twice; keep one")
+        if self.cap_kind == "enforced" and not self.memory_caps:
+            raise ValueError("cap_kind enforced needs a memory cap; devices are always simulated")
+        if self.cap_kind == "enforced" and self.cap_policy != "stop":
+            raise ValueError(
+                f"cap_policy {self.cap_policy} is simulated; a worker that reaches an enforced cap ends. "
+                "Use cap_policy stop, or cap_kind simulated"
+            )
+        if self.cap_kind == "enforced" and self.weight_bits != 32:
+            raise ValueError(
+                "weight_bits are counted in simulations only; an enforced cap meets the weights as loaded"
+            )
+        if self.cap_policy == "window" and self.mode == "live":
+            raise ValueError("cap_policy window is measured in a replay; use mode both or replay")
+        for name in ("cap_policy", "weight_bits"):
+            is_given = getattr(self, name) != type(self).model_fields[name].default
+            if is_given and not (self.memory_caps or self.devices):
+                raise ValueError(f"{name} needs a memory cap or a device")
 
     @property
     def target_spec(self) -> TargetSpec:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from hyflash_bench.footprint import KVChoice
 from hyflash_bench.spec.base import Spec
 
-__all__ = ["TargetSpec"]
+__all__ = ["BACKEND", "TargetSpec"]
+
+BACKEND = r"^(cpu|mps|cuda(:\d{1,2})?)$"
+"""What torch computes on; a device, here, is a profile of what people carry about."""
 
 
 class TargetSpec(Spec):
@@ -20,9 +24,13 @@ class TargetSpec(Spec):
         description="Preset, hub id (org/name[@revision]), local folder or GGUF file.",
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "float32", description="Precision of weights and KV cache; auto keeps the checkpoint's."
+        "float32", description="Precision of weights and arithmetic; auto keeps the checkpoint's."
     )
-    device: str = Field("cpu", pattern=r"^(cpu|mps|cuda(:\d{1,2})?)$", description="cpu, cuda[:N] or mps.")
+    kv_dtype: KVChoice = Field(
+        "auto",
+        description="Precision of the KV cache; auto is that of the weights, int8 has a scale per vector.",
+    )
+    backend: str = Field("cpu", pattern=BACKEND, description="What torch computes on: cpu, cuda[:N] or mps.")
     attention: Literal["auto", "grouped", "sdpa"] = Field(
         "auto", description="Attention kernel; auto picks the fastest one for the pass."
     )
@@ -37,3 +45,13 @@ class TargetSpec(Spec):
     num_threads: int | None = Field(
         None, ge=1, le=1024, description="CPU threads; null leaves torch's default."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _point_to_backend(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "device" in values:
+            raise ValueError(
+                "what torch computes on is called backend (backend: cuda, --backend cuda); a device is a "
+                "profile, as listed by: hyflash-bench ls devices"
+            )
+        return values

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hyflash_bench.data import data_folder
 from hyflash_bench.errors import SpecError, UnknownName
-from hyflash_bench.spec.claims import CLAIMS_FILE
+from hyflash_bench.spec.claims import CLAIM_FILES
 from hyflash_bench.spec.suite import SuiteSpec
 from hyflash_bench.spec.yaml import read_yaml
 from hyflash_bench.suites.suite import Suite
@@ -17,7 +17,7 @@ __all__ = ["list_suites", "load_suite"]
 def list_suites() -> tuple[str, ...]:
     """Names of the suites that come with the package."""
     files = data_folder("suites").glob("*.yaml")
-    return tuple(sorted(path.stem for path in files if path.name != CLAIMS_FILE))
+    return tuple(sorted(path.stem for path in files if not path.match(CLAIM_FILES)))
 
 
 def load_suite(name_or_path: str | Path) -> Suite:

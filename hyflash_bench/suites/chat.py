@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os.path import commonprefix
 from typing import Any
 
 from hyflash_bench.errors import TargetError
@@ -42,6 +43,20 @@ class ChatTokenizer:
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of token ids, special tokens left out."""
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+    def offsets(self, tokens: Sequence[int]) -> list[int]:
+        """Where each token begins in :meth:`decode`'s text, in characters.
+
+        A character of several tokens belongs to the one that completes it; special tokens are empty.
+        """
+        text = self.decode(tokens)
+        starts, start = [], 0
+        for end in range(len(tokens)):
+            written = self.decode(tokens[:end])
+            # An unfinished character is decoded as a replacement sign, which the text does not have there.
+            start = max(start, len(commonprefix([written, text])))
+            starts.append(start)
+        return starts
 
     def first_turn(self, text: str, system: str | None = None) -> list[int]:
         """Tokens of the opening user turn, up to where the reply starts."""

@@ -51,6 +51,10 @@ class Visibility:
         """The first slot that any row sees."""
         return 0 if window is None else max(0, int(self.positions.min()) - window + 1)
 
+    def seen(self, window: int | None) -> slice:
+        """The slots that any row sees."""
+        return slice(self.lowest(window), self.stop)
+
     def inner(self, window: int | None) -> tuple[Tensor, Tensor]:
         """The same as :meth:`mask` in two small parts.
 

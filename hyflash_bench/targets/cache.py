@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 from torch import Tensor
+
+from hyflash_bench.footprint import KVChoice, rounded_up
+from hyflash_bench.kv import KVRows
 
 __all__ = ["KVCache", "SavedRows"]
 
@@ -17,17 +19,18 @@ _SLOT_MULTIPLE = 4
 
 @dataclass(frozen=True, slots=True)
 class SavedRows:
-    """A copy of some slots of a cache; ``rows`` is ``[layers, 2, kv_heads, slots, head_dim]``."""
+    """A copy of some slots of a cache, as they are kept; slots are dimension 3 of each part."""
 
     start: int
-    rows: Tensor
+    parts: tuple[Tensor, ...]
 
 
-class KVCache:
+class KVCache(KVRows):
     """Keys and values of up to ``capacity`` tokens, for all layers.
 
     Slot ``i`` holds position ``i``, except between a tree pass and the :meth:`keep` that follows
-    it. Slots from ``length`` on are free and may hold anything.
+    it. Slots from ``length`` on are free and may hold anything. There are a few slots more than
+    ``capacity``.
 
     Attributes:
         length: Tokens held.
@@ -43,18 +46,21 @@ class KVCache:
         capacity: int,
         dtype: torch.dtype,
         device: torch.device,
+        kv_dtype: KVChoice = "auto",
     ) -> None:
         if capacity < 1:
             raise ValueError(f"a cache needs room for at least 1 token, not {capacity}")
+        super().__init__(
+            num_layers=num_layers,
+            num_kv_heads=num_kv_heads,
+            head_dim=head_dim,
+            num_slots=rounded_up(capacity, _SLOT_MULTIPLE),
+            dtype=dtype,
+            device=device,
+            kv_dtype=kv_dtype,
+        )
         self.length = 0
         self.capacity = capacity
-        num_slots = -(-capacity // _SLOT_MULTIPLE) * _SLOT_MULTIPLE
-        self.rows = torch.empty(
-            (num_layers, 2, num_kv_heads, num_slots, head_dim), dtype=dtype, device=device
-        )
-        """``[layers, 2, kv_heads, slots, head_dim]``, a few slots more than ``capacity``."""
-        self.layers: tuple[tuple[Tensor, Tensor], ...] = tuple((layer[0], layer[1]) for layer in self.rows)
-        """Per layer, keys and values as views, each ``[kv_heads, slots, head_dim]``."""
 
     @property
     def free(self) -> int:
@@ -64,15 +70,12 @@ class KVCache:
     @property
     def bytes_per_token(self) -> int:
         """Bytes of one slot over all layers."""
-        return self.bytes() // self.rows.shape[3]
+        return self.bytes() // self.num_slots
 
-    def bytes(self) -> int:
-        """Bytes allocated, used or not."""
-        return self.rows.numel() * self.rows.element_size()
-
-    def tensors(self) -> Iterable[Tensor]:
-        """Every tensor that the cache keeps alive."""
-        return (self.rows,)
+    def grow(self, capacity: int) -> None:
+        """Make room for ``capacity`` tokens in all, at least as many as before."""
+        self.resize(rounded_up(capacity, _SLOT_MULTIPLE), slice(0, self.length))
+        self.capacity = capacity
 
     def reserve(self, count: int) -> int:
         """Check that ``count`` more tokens fit.
@@ -108,18 +111,18 @@ class KVCache:
         ):
             raise ValueError(f"rows {path} are not an increasing path behind slot {start}")
         if count and path[-1] != count - 1:
-            self.rows[:, :, :, start : start + count] = self.rows.index_select(
-                3, rows.to(self.rows.device) + start
-            )
+            path_slots = rows.to(self.numbers.device) + start
+            for part in self.tensors():
+                part[:, :, :, start : start + count] = part.index_select(3, path_slots)
         self.length = start + count
 
     def save(self, start: int, stop: int) -> SavedRows:
         """Copy the slots ``start`` to ``stop`` (exclusive), to be put back later."""
         if not 0 <= start <= stop <= self.capacity:
             raise ValueError(f"slots {start}:{stop} are not within a cache of {self.capacity}")
-        return SavedRows(start, self.rows[:, :, :, start:stop].clone())
+        return SavedRows(start, tuple(part[:, :, :, start:stop].clone() for part in self.tensors()))
 
     def restore(self, saved: SavedRows) -> None:
         """Put saved slots back where they were; ``length`` stays as it is."""
-        stop = saved.start + saved.rows.shape[3]
-        self.rows[:, :, :, saved.start : stop] = saved.rows
+        for part, rows in zip(self.tensors(), saved.parts, strict=True):
+            part[:, :, :, saved.start : saved.start + rows.shape[3]] = rows

@@ -87,7 +87,7 @@ class Decoder:
             return self._native.run(x, cache, view, rotary, taps)
         wanted, kept = frozenset(taps), {}
         for index, layer in enumerate(self.arch.layers):
-            attend = partial(self._attend, layer, cache.layers[index], rotary[layer.kind], view)
+            attend = partial(self._attend, index, cache, rotary[layer.kind], view)
             x = self.layer(x, layer, attend)
             if index in wanted:
                 kept[index] = x
@@ -143,17 +143,26 @@ class Decoder:
         return _rotate(q, rotary), _rotate(k, rotary), v
 
     def look(self, q: Tensor, keys: Tensor, values: Tensor, layer: Layer, view: Visibility) -> Tensor:
-        """What queries ``[T, heads, head_dim]`` see in a cache ``[kv_heads, capacity, head_dim]``.
+        """What queries ``[T, heads, head_dim]`` mix of the values that their layer lets them see.
+
+        Args:
+            q: Of T rows.
+            keys: ``[kv_heads, N, head_dim]`` of the slots ``view.seen``; its dtype is that of the sums.
+            values: Likewise.
+            layer: One of the architecture's.
+            view: Of the pass.
 
         Returns:
-            ``[T, heads * head_dim]``.
+            ``[T, heads * head_dim]`` in the dtype of the queries.
         """
-        seen = slice(view.lowest(layer.window), view.stop)
         mask = view.mask(layer.window, q.device)
         scale, softcap = self.arch.attention_scale, self.arch.attention_softcap
+        queries = q.to(keys.dtype)
         if softcap is not None or self._wants_grouped(view.num_rows):
-            return grouped_attention(q, keys[:, seen], values[:, seen], mask, scale, softcap=softcap)
-        return sdpa_attention(q, keys[:, seen], values[:, seen], mask, scale)
+            mixed = grouped_attention(queries, keys, values, mask, scale, softcap=softcap)
+        else:
+            mixed = sdpa_attention(queries, keys, values, mask, scale)
+        return mixed.to(q.dtype)
 
     def rotary(self, x: Tensor, positions: Tensor, capacity: int) -> Rotary:
         """Cosines and sines ``[T, rotary_dim]`` of some positions, for each kind of layer.
@@ -174,17 +183,12 @@ class Decoder:
         return tables if has_kinds else dict.fromkeys(self._kinds, tables[self._kinds[0]])
 
     def _attend(
-        self,
-        layer: Layer,
-        cached: tuple[Tensor, Tensor],
-        rotary: tuple[Tensor, Tensor],
-        view: Visibility,
-        qkv: Tensor,
+        self, index: int, cache: KVCache, rotary: tuple[Tensor, Tensor], view: Visibility, qkv: Tensor
     ) -> Tensor:
-        keys, values = cached
+        layer = self.arch.layers[index]
         q, k, v = self.heads(qkv, layer, rotary)
-        keys[:, view.start : view.stop] = k.transpose(0, 1)
-        values[:, view.start : view.stop] = v.transpose(0, 1)
+        cache.write(index, view.start, k, v)
+        keys, values = cache.read(index, view.seen(layer.window))
         return self.look(q, keys, values, layer, view)
 
     def _wants_grouped(self, num_rows: int) -> bool:

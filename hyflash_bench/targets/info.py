@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from hyflash_bench.footprint import KVDtype
+
 __all__ = ["Fingerprint", "SourceKind", "TargetInfo"]
 
 SourceKind = Literal["preset", "hub", "folder", "gguf"]
@@ -35,8 +37,9 @@ class TargetInfo:
         source: Where it came from.
         revision: Commit of the hub; hash of the file a preset or GGUF came from; of a folder whose
             own code was run, hash of that code; or None.
-        dtype: Of weights and KV cache, as in ``float32``.
-        device: As in ``cpu`` or ``cuda:0``.
+        dtype: Of the weights, as in ``float32``.
+        kv_dtype: Of the KV cache.
+        backend: As in ``cpu`` or ``cuda:0``.
         attention: Kernel in use for passes of a few rows.
         num_layers: Decoder layers.
         hidden_size: Width of the residual stream.
@@ -47,12 +50,13 @@ class TargetInfo:
         max_positions: Longest context that the target was made for.
         num_parameters: Weights, those shared between embedding and head counted once.
         weight_bytes: Bytes of the same.
-        kv_bytes_per_token: Bytes that one token takes in the KV cache.
+        kv_bytes_per_token: Bytes that one token takes in the KV cache, scales included.
         eos_token_ids: Tokens that end a reply.
         fingerprint: Identifies weights, tokenizer and chat template.
         trust_remote_code: Code shipped with the model was run.
         extrapolate: Contexts beyond ``max_positions`` were allowed.
         licence: SPDX name where known.
+        intermediate_size: Width of the MLP; None in runs of earlier versions.
         settings: SHA-256 over the files beside the weights: configuration, tokenizer, code; None for
             the hub, whose commit says it.
     """
@@ -62,7 +66,8 @@ class TargetInfo:
     source: SourceKind
     revision: str | None
     dtype: str
-    device: str
+    kv_dtype: KVDtype
+    backend: str
     attention: str
     num_layers: int
     hidden_size: int
@@ -80,6 +85,7 @@ class TargetInfo:
     extrapolate: bool
     licence: str | None
     settings: str | None = None
+    intermediate_size: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain JSON values."""

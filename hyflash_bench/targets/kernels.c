@@ -1,4 +1,5 @@
 /* A decoder pass over a few rows in fp32, at the speed of the memory bus.
+ * The cache may be fp32, bf16, fp16 or int8; sums are in fp32 whatever it is.
  *
  * A pass of 1 to 16 rows reads every weight once and does little arithmetic. Matrix libraries read
  * at half the bus for one row and cost twice as much for five, and an interpreter between two
@@ -12,6 +13,7 @@
  * part of it, F inner size of the MLP, C slots of the cache; W, D, F are multiples of LANES, C of 4.
  */
 #include <math.h>
+#include <omp.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -40,9 +42,20 @@ typedef struct {
     float eps, scale, softcap; /* softcap 0 is none */
 } Model;
 
+enum { F32, BF16, F16, I8 };
+static const int64_t SIZES[] = {4, 2, 2, 1};
+
+/* Keys or values of one layer: [G, C, D] numbers of a kind, and [G, C] scales of int8 as fp16. */
 typedef struct {
-    int64_t T, R, C, start;
-    float *cache;                   /* [layers, 2, G, C, D] */
+    char *numbers;
+    uint16_t *scales;
+    int64_t kind;
+} Side;
+
+typedef struct {
+    int64_t T, R, C, start, kind;
+    char *cache;                    /* [layers, 2, G, C, D] of the kind */
+    uint16_t *scales;               /* [layers, 2, G, C] with int8, else null */
     const float *const *cosine;     /* per table [T, R] */
     const float *const *sine;
     const int64_t *const *first;    /* per window [T], the first slot that a row sees */
@@ -97,6 +110,68 @@ static inline float dot(const float *a, const float *b, int64_t n) {
     vec s = {0};
     for (int64_t k = 0; k < n; k += LANES) s += load(a + k) * load(b + k);
     return total(s);
+}
+
+static inline float from_half(uint16_t h) {
+    union { uint32_t whole; float real; } u = {(uint32_t)(h & 0x7fff) << 13};
+    u.real *= 0x1p112f;
+    if ((h & 0x7c00) == 0x7c00) u.whole |= 0x7f800000;
+    u.whole |= (uint32_t)(h & 0x8000) << 16;
+    return u.real;
+}
+
+/* To the nearest, ties to even; past the range the largest. */
+static inline uint16_t to_half(float x) {
+    union { float real; uint32_t whole; } u = {fabsf(x)};
+    uint16_t sign = signbit(x) ? 0x8000 : 0;
+    if (!(u.real < 65504.0f)) return sign | 0x7bff;
+    if (u.real < 0x1p-14f) return sign | (uint16_t)lrintf(u.real * 0x1p24f);
+    uint32_t rounded = u.whole - 0x38000000 + 0xfff + ((u.whole >> 13) & 1);
+    return sign | (uint16_t)(rounded >> 13);
+}
+
+static inline uint16_t to_bfloat(float x) {
+    union { float real; uint32_t whole; } u = {x};
+    return (u.whole + 0x7fff + ((u.whole >> 16) & 1)) >> 16;
+}
+
+/* Keep a row of D numbers in a slot, counted over all heads. */
+static void keep(const float *x, Side to, int64_t slot, int64_t D) {
+    char *at = to.numbers + slot * D * SIZES[to.kind];
+    uint16_t *narrow = (uint16_t *)at;
+    if (to.kind == F32) memcpy(at, x, 4 * D);
+    else if (to.kind == BF16)
+        for (int64_t d = 0; d < D; d++) narrow[d] = to_bfloat(x[d]);
+    else if (to.kind == F16)
+        for (int64_t d = 0; d < D; d++) narrow[d] = to_half(x[d]);
+    else {
+        float top = 0;
+        for (int64_t d = 0; d < D; d++) top = fmaxf(top, fabsf(x[d]));
+        uint16_t scale = to_half(fmaxf(top / 127.0f, 0x1p-24f));
+        float step = from_half(scale);
+        to.scales[slot] = scale;
+        for (int64_t d = 0; d < D; d++)
+            ((int8_t *)at)[d] = (int8_t)fmaxf(-127, fminf(127, rintf(x[d] / step)));
+    }
+}
+
+/* n rows from a slot on, as fp32: the cache itself where it is that, else written to room. */
+static const float *widen(Side from, int64_t slot, int64_t n, int64_t D, float *restrict room) {
+    const char *at = from.numbers + slot * D * SIZES[from.kind];
+    const uint16_t *narrow = (const uint16_t *)at;
+    const int8_t *levels = (const int8_t *)at;
+    uint32_t *restrict whole = (uint32_t *)room;
+    if (from.kind == F32) return (const float *)at;
+    if (from.kind == BF16)
+        for (int64_t i = 0; i < n * D; i++) whole[i] = (uint32_t)narrow[i] << 16;
+    else if (from.kind == F16)
+        for (int64_t i = 0; i < n * D; i++) room[i] = from_half(narrow[i]);
+    else
+        for (int64_t j = 0; j < n; j++) {
+            float step = from_half(from.scales[slot + j]);
+            for (int64_t i = j * D; i < (j + 1) * D; i++) room[i] = step * levels[i];
+        }
+    return room;
 }
 
 /* y[t, r] = x[t] . w[r] for two weight rows and N tokens. */
@@ -181,7 +256,7 @@ static void rotate(float *x, const float *cosine, const float *sine, int64_t n) 
 }
 
 /* Norms and rotates queries and keys; queries go to [G, T H / G, D], keys and values to the cache. */
-static void place(float *qkv, float *queries, float *keys, float *values, const Model *m,
+static void place(float *qkv, float *queries, Side keys, Side values, const Model *m,
                   const Layer *l, const Pass *p) {
     int64_t heads = m->H + 2 * m->G, group = m->H / m->G, D = m->D;
 #pragma omp for schedule(static)
@@ -193,11 +268,10 @@ static void place(float *qkv, float *queries, float *keys, float *values, const 
             if (norm) norm_row(x, norm, 0, x, D, m->eps);
             rotate(x, p->cosine[l->table] + t * p->R, p->sine[l->table] + t * p->R, p->R);
         }
-        float *to;
-        if (h < m->H) to = queries + ((h / group * p->T + t) * group + h % group) * D;
-        else if (h < m->H + m->G) to = keys + ((h - m->H) * p->C + p->start + t) * D;
-        else to = values + ((h - m->H - m->G) * p->C + p->start + t) * D;
-        memcpy(to, x, 4 * D);
+        int64_t slot = p->start + t;
+        if (h < m->H) memcpy(queries + ((h / group * p->T + t) * group + h % group) * D, x, 4 * D);
+        else if (h < m->H + m->G) keep(x, keys, (h - m->H) * p->C + slot, D);
+        else keep(x, values, (h - m->H - m->G) * p->C + slot, D);
     }
 }
 
@@ -276,18 +350,21 @@ static void soften(float *s, int64_t n, int64_t first, const uint8_t *within, in
 }
 
 /* Attention of all rows: each unit of keys by itself, then the units put together.
- * queries [G, T H / G, D]; out [T, H D]; partial [G units, T H / G, D + 2]: mix, peak, weight. */
-static void attend(const float *queries, const float *keys, const float *values, float *out,
-                   float *partial, const Model *m, const Layer *l, const Pass *p) {
+ * queries [G, T H / G, D]; out [T, H D]; partial [G units, T H / G, D + 2]: mix, peak, weight;
+ * room [threads, 2, KEYS, D]: a unit of keys and values in fp32. */
+static void attend(const float *queries, Side keys, Side values, float *out, float *partial,
+                   float *room, const Model *m, const Layer *l, const Pass *p) {
     const int64_t *first = p->first[l->window], D = m->D, wide = D + 2;
     int64_t stop = p->start + p->T, group = m->H / m->G, rows = group * p->T, low = first[0];
     for (int64_t t = 1; t < p->T; t++) low = first[t] < low ? first[t] : low;
+    room += omp_get_thread_num() * 2 * KEYS * D;
     int64_t unit0 = low / KEYS, units = (stop + KEYS - 1) / KEYS - unit0;
 #pragma omp for schedule(static)
     for (int64_t item = 0; item < m->G * units; item++) {
         int64_t g = item / units, at = (unit0 + item % units) * KEYS;
-        int64_t n = stop - at < KEYS ? stop - at : KEYS;
-        const float *k = keys + (g * p->C + at) * D, *v = values + (g * p->C + at) * D;
+        int64_t n = stop - at < KEYS ? stop - at : KEYS, slot = g * p->C + at;
+        const float *k = widen(keys, slot, (n + 3) / 4 * 4, D, room);
+        const float *v = widen(values, slot, n, D, room + KEYS * D);
         for (int64_t r = 0, N; r < rows; r += N) {
             N = rows - r < QUERIES ? rows - r : QUERIES;
             const float *q = queries + (g * rows + r) * D;
@@ -321,27 +398,33 @@ static void attend(const float *queries, const float *keys, const float *values,
     }
 }
 
-int64_t scratch_floats(const Model *m, int64_t T, int64_t start) {
+int64_t scratch_floats(const Model *m, int64_t T, int64_t start, int threads) {
     int64_t units = (start + T + KEYS - 1) / KEYS;
     return T * (2 * m->W + (3 * m->H + 2 * m->G) * m->D + 3 * m->F) +
-           units * m->H * T * (m->D + 2);
+           units * m->H * T * (m->D + 2) + threads * 2 * KEYS * m->D;
+}
+
+/* The i-th side of the cache, with so many slots over all heads. */
+static Side side_of(const Pass *p, int64_t i, int64_t slots, int64_t D) {
+    return (Side){p->cache + i * slots * D * SIZES[p->kind], p->scales ? p->scales + i * slots : 0,
+                  p->kind};
 }
 
 /* All layers; x becomes the residual stream that leaves the last one. */
 void decode(const Model *m, const Layer *layers, const Pass *p, int threads) {
-    int64_t T = p->T, W = m->W, wide = (m->H + 2 * m->G) * m->D, side = m->G * p->C * m->D;
+    int64_t T = p->T, W = m->W, wide = (m->H + 2 * m->G) * m->D, side = m->G * p->C;
     float *normed = p->scratch, *branch = normed + T * W, *qkv = branch + T * W;
     float *queries = qkv + T * wide, *mixed = queries + T * m->H * m->D;
     float *gates = mixed + T * m->H * m->D, *inner = gates + 2 * T * m->F;
-    float *partial = inner + T * m->F;
+    float *room = inner + T * m->F, *partial = room + threads * 2 * KEYS * m->D;
 #pragma omp parallel num_threads(threads)
     for (int64_t i = 0; i < m->layers; i++) {
         const Layer *l = layers + i;
-        float *keys = p->cache + 2 * i * side, *values = keys + side;
+        Side keys = side_of(p, 2 * i, side, m->D), values = side_of(p, 2 * i + 1, side, m->D);
         normalise(p->x, l->input_norm, 0, normed, T, W, m->eps);
         multiply(normed, l->qkv, 0, qkv, T, W, wide);
         place(qkv, queries, keys, values, m, l, p);
-        attend(queries, keys, values, mixed, partial, m, l, p);
+        attend(queries, keys, values, mixed, partial, room, m, l, p);
         if (l->attention_norm) {
             multiply(mixed, l->output, 0, branch, T, m->H * m->D, W);
             normalise(branch, l->attention_norm, p->x, p->x, T, W, m->eps);

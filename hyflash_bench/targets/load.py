@@ -12,9 +12,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from hyflash_bench.errors import UsageError
+from hyflash_bench.footprint import kv_row_bytes
+from hyflash_bench.kv import kv_dtype_of
 from hyflash_bench.spec.target import TargetSpec
 from hyflash_bench.targets import architecture
-from hyflash_bench.targets.architecture import Architecture
 from hyflash_bench.targets.decoder import Decoder
 from hyflash_bench.targets.files import attempt, code_hash, local_folder, settings_hash, weights_hash
 from hyflash_bench.targets.fingerprint import chat_template_hash, tokenizer_hash
@@ -24,7 +25,7 @@ from hyflash_bench.targets.native import NativeDecoder, load_native
 from hyflash_bench.targets.source import Source, parse, require_pinned
 from hyflash_bench.targets.target import Target
 
-__all__ = ["build_target", "load_target"]
+__all__ = ["build_target", "check_backend", "load_target"]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -55,7 +56,7 @@ def load_target(spec: TargetSpec) -> Target:
     source = parse(spec.target)
     if spec.trust_remote_code:
         require_pinned(source)
-    _check_device(spec.device)
+    check_backend(spec.backend)
     if spec.num_threads is not None:
         torch.set_num_threads(spec.num_threads)
     loaded = _load_hub(source, spec) if source.kind == "hub" else _load_local(source, spec)
@@ -94,7 +95,7 @@ def build_target(
         loaded: Hashes and revision, where known.
     """
     source = source or Source("folder", spec.target, None, spec.target)
-    model = model.to(spec.device).eval().requires_grad_(False)
+    model = model.to(spec.backend).eval().requires_grad_(False)
     arch = architecture.read(model)
     library = load_native() if NativeDecoder.fits(arch) else None
     forms = calibrate(arch.linears, library)
@@ -140,8 +141,13 @@ def _read(source: Source, location: str, spec: TargetSpec, **options: Any) -> tu
     return loaded
 
 
-def _check_device(device: str) -> None:
-    kind = torch.device(device).type
+def check_backend(backend: str) -> None:
+    """Check that torch can compute there.
+
+    Raises:
+        UsageError: It cannot; the message names what can be used.
+    """
+    kind = torch.device(backend).type
     present: dict[str, Callable[[], bool]] = {
         "cpu": lambda: True,
         "cuda": torch.cuda.is_available,
@@ -149,7 +155,7 @@ def _check_device(device: str) -> None:
     }
     if not present[kind]():
         usable = ", ".join(name for name, is_there in present.items() if is_there())
-        raise UsageError(f"Device {device!r} is not available here. Usable: {usable}.")
+        raise UsageError(f"Backend {backend!r} is not available here. Usable: {usable}.")
 
 
 def _describe(
@@ -157,6 +163,7 @@ def _describe(
 ) -> TargetInfo:
     config, arch = model.config, decoder.arch
     weight = arch.head.weight
+    kv_dtype = kv_dtype_of(spec.kv_dtype, weight.dtype)
     weights = {id(parameter): parameter for parameter in model.parameters()}.values()
     return TargetInfo(
         model=spec.target,
@@ -164,7 +171,8 @@ def _describe(
         source=source.kind,
         revision=loaded.revision if loaded else None,
         dtype=str(weight.dtype).removeprefix("torch."),
-        device=str(weight.device),
+        kv_dtype=kv_dtype,
+        backend=str(weight.device),
         attention=decoder.attention,
         num_layers=len(arch.layers),
         hidden_size=weight.shape[1],
@@ -175,7 +183,7 @@ def _describe(
         max_positions=config.max_position_embeddings,
         num_parameters=sum(parameter.numel() for parameter in weights),
         weight_bytes=sum(parameter.nbytes for parameter in weights),
-        kv_bytes_per_token=_kv_bytes(arch),
+        kv_bytes_per_token=len(arch.layers) * kv_row_bytes(arch.num_kv_heads, arch.head_dim, kv_dtype),
         eos_token_ids=_eos(model, tokenizer),
         fingerprint=Fingerprint(
             weights=loaded.weights if loaded else "unsaved",
@@ -186,12 +194,8 @@ def _describe(
         extrapolate=spec.extrapolate,
         licence=loaded.licence if loaded else None,
         settings=loaded.settings if loaded else None,
+        intermediate_size=arch.layers[0].down.weight.shape[1],
     )
-
-
-def _kv_bytes(arch: Architecture) -> int:
-    per_layer = 2 * arch.num_kv_heads * arch.head_dim * arch.head.weight.element_size()
-    return len(arch.layers) * per_layer
 
 
 def _eos(model: Any, tokenizer: Any) -> tuple[int, ...]:

@@ -16,22 +16,25 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from ctypes import POINTER, Structure, byref, c_float, c_int, c_int64, c_void_p
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from hyflash_bench.footprint import KVDtype
 from hyflash_bench.targets.architecture import Activation, Architecture, Layer, Linear, Norm
 from hyflash_bench.targets.attention import Visibility
 from hyflash_bench.targets.cache import KVCache
 from hyflash_bench.targets.cachedir import cache_dir
 
-__all__ = ["MAX_ROWS", "NativeDecoder", "NativeLibrary", "load_native", "processor"]
+__all__ = ["MAX_ROWS", "NativeDecoder", "NativeLibrary", "load_native", "load_row_attention", "processor"]
+
+T = TypeVar("T")
 
 logger = logging.getLogger("hyflash_bench.targets")
 
@@ -39,7 +42,9 @@ MAX_ROWS = 16
 """Rows of a pass up to which these kernels are meant to be used."""
 
 _LANES = 8
+_ROW_LANES, _ROW_QUERIES = 16, 4  # as in rows.c
 _GATES: dict[Activation, int] = {"silu": 0, "gelu_tanh": 1}
+_KINDS: dict[KVDtype, int] = {"float32": 0, "bfloat16": 1, "float16": 2, "int8": 3}
 _FLAGS = ("-O3", "-fopenmp", "-shared", "-fPIC")
 
 
@@ -85,7 +90,9 @@ class _Pass(Structure):
         ("rotary_dim", c_int64),
         ("slots", c_int64),
         ("start", c_int64),
+        ("kind", c_int64),
         ("cache", c_void_p),
+        ("scales", c_void_p),
         ("cosine", POINTER(c_void_p)),
         ("sine", POINTER(c_void_p)),
         ("first", POINTER(c_void_p)),
@@ -110,7 +117,7 @@ class NativeLibrary:
         self.decode.argtypes = [POINTER(_Model), POINTER(_Layer), POINTER(_Pass), c_int]
         self.decode.restype = None
         self.scratch_floats: Any = library.scratch_floats
-        self.scratch_floats.argtypes = [POINTER(_Model), c_int64, c_int64]
+        self.scratch_floats.argtypes = [POINTER(_Model), c_int64, c_int64, c_int]
         self.scratch_floats.restype = c_int64
         self._linear: Any = library.linear
         self._linear.argtypes = [c_void_p] * 4 + [c_int64] * 3 + [c_int]
@@ -189,7 +196,8 @@ class NativeDecoder:
         rows = x.shape[0]
         out = x.clone(memory_format=torch.contiguous_format)
         kept = {layer: torch.empty_like(out) for layer in taps}
-        needed = self.library.scratch_floats(byref(self._model), rows, view.start)
+        threads = torch.get_num_threads()
+        needed = self.library.scratch_floats(byref(self._model), rows, view.start, threads)
         if self._scratch.numel() < needed:
             self._scratch = torch.empty(needed + needed // 4)
         tables = [rotary[kind] for kind in self._kinds]
@@ -201,9 +209,11 @@ class NativeDecoder:
                 _Pass(
                     rows=rows,
                     rotary_dim=tables[0][0].shape[1],
-                    slots=cache.rows.shape[3],
+                    slots=cache.num_slots,
                     start=view.start,
-                    cache=cache.rows.data_ptr(),
+                    kind=_KINDS[cache.kv_dtype],
+                    cache=cache.numbers.data_ptr(),
+                    scales=None if cache.scales is None else cache.scales.data_ptr(),
                     cosine=_pointers(cosine for cosine, _ in tables),
                     sine=_pointers(sine for _, sine in tables),
                     first=_pointers(first for first, _ in views),
@@ -213,7 +223,7 @@ class NativeDecoder:
                     scratch=self._scratch.data_ptr(),
                 )
             ),
-            torch.get_num_threads(),
+            threads,
         )
         return out, kept
 
@@ -285,6 +295,10 @@ def processor() -> str:
 @cache
 def load_native() -> NativeLibrary | None:
     """The kernels, compiled on first use (about a second); None where that is not possible."""
+    return _load(NativeLibrary, "kernels.c")
+
+
+def _load(make: Callable[[Path, str], T], source: str) -> T | None:
     if os.environ.get("HYFLASH_BENCH_NATIVE") == "0" or sys.platform != "linux":
         return None
     compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
@@ -292,35 +306,84 @@ def load_native() -> NativeLibrary | None:
         logger.info("no C compiler: passes of a few rows run in plain torch, more slowly")
         return None
     try:
-        return _opened(compiler)
+        return _opened(make, source, compiler)
     except (OSError, subprocess.SubprocessError, AttributeError) as error:
         detail = getattr(error, "stderr", None) or error
         logger.info("the native kernels could not be built, plain torch is used: %s", detail)
         return None
 
 
-def _opened(compiler: str) -> NativeLibrary:
-    path, digest = _build(compiler)
+class RowAttention:
+    """Attention of one new token in each of N contexts, through ``rows.c``."""
+
+    def __init__(self, path: Path, _: str) -> None:
+        self._attend: Any = ctypes.CDLL(str(path)).attend_rows
+        self._attend.argtypes = [c_void_p] * 5 + [c_int64] * 6 + [c_float, c_int]
+        self._attend.restype = None
+
+    @staticmethod
+    def fits(arch: Architecture) -> bool:
+        """Whether it can serve all layers: half-precision caches on a CPU, all of the context seen."""
+        weight = arch.head.weight
+        return (
+            weight.device.type == "cpu"
+            and weight.dtype == torch.bfloat16
+            and arch.head_dim % (2 * _ROW_LANES) == 0
+            and arch.attention_softcap is None
+            and all(layer.window is None for layer in arch.layers)
+        )
+
+    def __call__(self, queries: Tensor, keys: Tensor, values: Tensor, seen: int, scale: float) -> Tensor:
+        """Mix values.
+
+        Args:
+            queries: ``[N, heads, head_dim]`` float32.
+            keys: ``[N, kv_heads, capacity, head_dim]`` bfloat16, contiguous.
+            values: Likewise.
+            seen: Slots of the cache that hold something.
+            scale: Factor of the scores.
+
+        Returns:
+            ``[N, heads * head_dim]`` float32.
+        """
+        num_rows, num_heads, _ = queries.shape
+        queries, threads = queries.contiguous(), torch.get_num_threads()
+        mixed = torch.empty_like(queries)
+        scratch = torch.empty(threads, _ROW_QUERIES, -(-seen // _ROW_LANES) * _ROW_LANES)
+        tensors = (queries, keys, values, mixed, scratch)
+        sizes = (num_rows, num_heads, *keys.shape[1:], seen)
+        self._attend(*(tensor.data_ptr() for tensor in tensors), *sizes, scale, threads)
+        return mixed.view(num_rows, -1)
+
+
+@cache
+def load_row_attention() -> RowAttention | None:
+    """Compiled on first use; None where that is not possible."""
+    return _load(RowAttention, "rows.c")
+
+
+def _opened(make: Callable[[Path, str], T], source: str, compiler: str) -> T:
+    path, digest = _build(source, compiler)
     try:
-        return NativeLibrary(path, digest)
+        return make(path, digest)
     except (OSError, AttributeError):  # damaged since it was built: once more
         path.unlink(missing_ok=True)
-        return NativeLibrary(*_build(compiler))
+        return make(*_build(source, compiler))
 
 
-def _build(compiler: str) -> tuple[Path, str]:
-    source = files("hyflash_bench.targets").joinpath("kernels.c").read_bytes()
+def _build(name: str, compiler: str) -> tuple[Path, str]:
+    source = files("hyflash_bench.targets").joinpath(name).read_bytes()
     version = subprocess.run(
         [compiler, "--version"], capture_output=True, text=True, check=True, timeout=60
     ).stdout
     key = source + version.encode() + processor().encode() + " ".join(_FLAGS).encode()
     digest = hashlib.sha256(key).hexdigest()[:16]
     folder = cache_dir("native")
-    path = folder / f"kernels-{digest}.so"
+    path = folder / f"{Path(name).stem}-{digest}.so"
     if path.exists():
         return path, digest
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        code, built = Path(scratch, "kernels.c"), Path(scratch, "kernels.so")
+        code, built = Path(scratch, name), Path(scratch, "built.so")
         code.write_bytes(source)
         subprocess.run(
             [compiler, *_FLAGS, _tuning(compiler), str(code), "-o", str(built), "-lm"],

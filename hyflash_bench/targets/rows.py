@@ -11,6 +11,7 @@ from torch import Tensor
 from hyflash_bench.targets.architecture import Layer
 from hyflash_bench.targets.attention import Visibility
 from hyflash_bench.targets.decoder import Decoder
+from hyflash_bench.targets.native import RowAttention, load_row_attention
 
 __all__ = ["Rows"]
 
@@ -33,8 +34,11 @@ class Rows:
         arch = decoder.arch
         weight = arch.head.weight
         shape = (num_rows, arch.num_kv_heads, capacity, arch.head_dim)
-        # On a CPU a batched product of half-precision slices copies all of them first.
-        dtype = torch.float32 if weight.device.type == "cpu" else weight.dtype
+        self._native = load_row_attention() if RowAttention.fits(arch) else None
+        # Without a kernel of our own, a batched product of half-precision slices on a CPU copies
+        # all of them first.
+        is_slow = weight.device.type == "cpu" and self._native is None
+        dtype = torch.float32 if is_slow else weight.dtype
         self._decoder = decoder
         self._embedding = embedding
         self._capacity = capacity
@@ -96,7 +100,14 @@ class Rows:
         for kept, new in zip(cache, fresh, strict=True):
             by_row = new.reshape(num_rows, num_new, -1, size)
             kept[:, :, view.start : view.stop] = by_row.transpose(1, 2)
-        keys, values = (kept.flatten(0, 1) for kept in cache)
+        if self._native is not None and num_new == 1:
+            scale = self._decoder.arch.attention_scale
+            return self._native(q.float(), *cache, seen=view.stop, scale=scale).to(qkv.dtype)
+        seen = view.seen(layer.window)
+        keys, values = (kept.flatten(0, 1)[:, seen] for kept in cache)
+        if self._native is not None:
+            # The kernel is for single tokens; longer passes pay for wide copies of one layer.
+            keys, values = keys.float(), values.float()
         as_heads = q.reshape(num_rows, num_new, -1, size).transpose(0, 1).reshape(num_new, -1, size)
-        mixed = self._decoder.look(as_heads.to(keys.dtype), keys, values, layer, view).to(q.dtype)
+        mixed = self._decoder.look(as_heads, keys, values, layer, view)
         return mixed.reshape(num_new, num_rows, -1).transpose(0, 1).reshape(num_rows * num_new, -1)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hyflash_bench.drafters.base import Features, LoadContext, Requires
 from hyflash_bench.errors import ContextTooLong
+from hyflash_bench.kv import same_step
 from hyflash_bench.targets.attention import Visibility
 from hyflash_bench.targets.cache import KVCache
 from hyflash_bench.targets.decoder import Decoder
@@ -57,8 +58,13 @@ class Target:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Precision of weights and cache."""
+        """Precision of weights and features."""
         return self._decoder.arch.head.weight.dtype
+
+    @property
+    def tolerance_dtype(self) -> torch.dtype:
+        """The dtype by whose rounding two passes over the same text may differ: the coarsest at work."""
+        return max(self.dtype, same_step(self.info.kv_dtype), key=lambda dtype: torch.finfo(dtype).eps)
 
     def load_context(self) -> LoadContext:
         """What a drafter may look at while it loads."""
@@ -74,6 +80,7 @@ class Target:
             capacity=capacity,
             dtype=self.dtype,
             device=self.device,
+            kv_dtype=self.info.kv_dtype,
         )
 
     def new_rows(self, num_rows: int, capacity: int) -> Rows:

@@ -34,7 +34,8 @@ BUCKETS: dict[str, tuple[float, float]] = {
 }
 """Rows before the anchor in its document."""
 
-_ANCHORS_PER_SEGMENT = 64
+_FEWEST_ANCHORS = 24
+"""Of a segment: the more texts an exam reads, the more it says; the more it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,7 @@ class Exam:
 
     def __init__(self, documents: Sequence[Document], plan: TrainingPlan, feeder: Feeder) -> None:
         packing = Packing(plan.segment_tokens, plan.max_segment_tokens, long_share=1.0)
-        anchoring = Anchoring(
-            min(_ANCHORS_PER_SEGMENT, plan.evaluation_anchors), plan.memory_rows, plan.min_context_share
-        )
+        anchoring = Anchoring(_FEWEST_ANCHORS, plan.memory_rows, plan.min_context_share)
         self._stream = Stream(documents, packing, anchoring, plan.seed + 1)
         self._feeder, self._slot_decay = feeder, plan.slot_decay
         self._parts = list(self._draw(plan.evaluation_anchors))

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from hyflash_bench.spec.base import MAX_COUNT, MAX_SEED, Spec
 from hyflash_bench.spec.drafter import DrafterSpec
-from hyflash_bench.spec.target import TargetSpec
+from hyflash_bench.spec.target import BACKEND, TargetSpec
 
 __all__ = ["SHIPPED_ROSTER", "TrainingPlan", "split_drafters"]
 
@@ -25,7 +25,7 @@ SHIPPED_ROSTER = (
 """The drafters that are shipped as baselines; trained when none is named. Three layers of the default
 target's own width would make files of more than 20 MiB."""
 
-MAY_CHANGE = frozenset({"steps", "max_minutes", "save_every_s", "evaluate_every", "device", "num_threads"})
+MAY_CHANGE = frozenset({"steps", "max_minutes", "save_every_s", "evaluate_every", "backend", "num_threads"})
 """What a resumed training may be asked for anew: where and how long, not what."""
 
 
@@ -54,7 +54,7 @@ class TrainingPlan(Spec):
     corpus: str = Field(min_length=1, description="Folder made by: hyflash-bench corpus build.")
     target: str = Field("smollm2-135m", min_length=1, description="Preset, hub id, folder or GGUF file.")
     trust_remote_code: bool = Field(False, description="Run code shipped with the model.")
-    device: str = Field("cpu", pattern=r"^(cpu|mps|cuda(:\d{1,2})?)$", description="cpu, cuda[:N] or mps.")
+    backend: str = Field("cpu", pattern=BACKEND, description="What torch computes on: cpu, cuda[:N] or mps.")
     num_threads: int | None = Field(None, ge=1, le=1024, description="CPU threads; null for torch's default.")
     feature_dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="Precision of the target's pass over the corpus; auto: bfloat16 where it is fast."
@@ -97,6 +97,13 @@ class TrainingPlan(Spec):
     roles: tuple[int, ...] = Field(
         (2, 3, 4), min_length=1, description="Roles whose tokens are learnt: 2, 3 replies, 4 natural text."
     )
+    repeat_share: float = Field(
+        0.25,
+        ge=0,
+        le=1,
+        description="Share of anchors kept, in training and evaluation, whose next token ends a passage that "
+        "repeats one of its document.",
+    )
     learning_rate: float = Field(3e-4, gt=0, le=1, description="At its highest.")
     warmup_share: float = Field(0.03, ge=0, le=1, description="Share of the steps in which it rises.")
     decay: Literal["wsd", "cosine", "linear"] = Field(
@@ -128,6 +135,14 @@ class TrainingPlan(Spec):
     save_every_s: float = Field(180.0, gt=0, le=1e6, description="Seconds between saves.")
     seed: int = Field(0, ge=0, le=MAX_SEED, description="Seed of every random choice.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read_older(cls, values: Any) -> Any:
+        """Recipes of trained drafters call the backend device."""
+        if isinstance(values, dict) and "device" in values and "backend" not in values:
+            return {"backend" if key == "device" else key: value for key, value in values.items()}
+        return values
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.max_segment_tokens < self.segment_tokens:
@@ -143,7 +158,7 @@ class TrainingPlan(Spec):
         """Which target to load; the precision is resolved by the trainer."""
         return TargetSpec(
             target=self.target,
-            device=self.device,
+            backend=self.backend,
             num_threads=self.num_threads,
             trust_remote_code=self.trust_remote_code,
             dtype="float32" if self.feature_dtype == "auto" else self.feature_dtype,

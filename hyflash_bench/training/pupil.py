@@ -24,6 +24,8 @@ _MOST_SKIPS = 25
 """Updates left out in a row before a training is given up."""
 _BETAS = (0.9, 0.95)
 _SMOOTHING = 0.95
+_OFFSETS = ("bias", "codes")
+"""Names of what is added to rows: decay would pull it off what it was fitted to."""
 
 
 class Pupil:
@@ -179,8 +181,9 @@ class Pupil:
 
 
 def _optimiser(parameters: Mapping[str, nn.Parameter], plan: TrainingPlan) -> torch.optim.AdamW:
-    matrices = [value for value in parameters.values() if value.ndim >= 2]
-    others = [value for value in parameters.values() if value.ndim < 2]
+    is_matrix = {name: value.ndim >= 2 and not name.endswith(_OFFSETS) for name, value in parameters.items()}
+    matrices = [value for name, value in parameters.items() if is_matrix[name]]
+    others = [value for name, value in parameters.items() if not is_matrix[name]]
     groups: list[dict[str, Any]] = [{"params": matrices}, {"params": others, "weight_decay": 0.0}]
     return torch.optim.AdamW(
         [group for group in groups if group["params"]],

@@ -17,16 +17,20 @@ from hyflash_bench.training.plan import TrainingPlan
 
 __all__ = ["ROSTER", "Entry", "enlist", "parameter_rows"]
 
-_BLOCK: Mapping[str, Any] = {"markov_rank": 64}
+_ALL: Mapping[str, Any] = {"copy_window": 512}
+"""What all drafters share, so that copying the last tokens is not what sets them apart."""
+_BLOCK: Mapping[str, Any] = {**_ALL, "markov_rank": 64, "follow_heads": 1}
 """What all block drafters share, so that they differ in nothing but what they are compared for."""
 
+_MEMORY: Mapping[str, Any] = {"memory": "gated-delta", "memory_shifts": (0, 1, 2)}
+
 ROSTER: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "hyflash": ("block", {**_BLOCK, "attention": "window", "memory": "gated-delta"}),
+    "hyflash": ("block", {**_BLOCK, **_MEMORY, "attention": "window"}),
     "full-context": ("block", {**_BLOCK, "attention": "full", "memory": "none"}),
     "window": ("block", {**_BLOCK, "attention": "window", "memory": "none"}),
-    "memory-only": ("block", {**_BLOCK, "attention": "none", "memory": "gated-delta"}),
-    "medusa": ("medusa", {}),
-    "eagle": ("eagle", {}),
+    "memory-only": ("block", {**_BLOCK, **_MEMORY, "attention": "none"}),
+    "medusa": ("medusa", _ALL),
+    "eagle": ("eagle", _ALL),
 }
 """Kind of network and the settings that make the name, for each drafter that can be trained."""
 

@@ -40,7 +40,7 @@ def open_target(plan: TrainingPlan) -> Target:
     """Load the target in the precision that its features are computed in."""
     dtype = plan.feature_dtype
     if dtype == "auto":
-        dtype = "bfloat16" if _has_fast_bfloat16(plan.device) else "float32"
+        dtype = "bfloat16" if _has_fast_bfloat16(plan.backend) else "float32"
     return load_target(plan.target_spec.model_copy(update={"dtype": dtype}))
 
 
@@ -113,7 +113,8 @@ class Session:
             store = opened.enter_context(FeatureStore(corpus, target, requires, folder))
             packing = Packing(plan.segment_tokens, plan.max_segment_tokens, plan.long_share)
             anchoring = Anchoring(plan.num_anchors, plan.memory_rows, plan.min_context_share)
-            stream = Stream(_documents(corpus, store, train, plan.roles), packing, anchoring, plan.seed)
+            documents = _documents(corpus, store, train, plan.roles, plan.repeat_share)
+            stream = Stream(documents, packing, anchoring, plan.seed)
             feeder = Feeder(
                 corpus,
                 store,
@@ -162,7 +163,7 @@ class Session:
 
 
 def _network(entry: Entry, plan: TrainingPlan, target: Target, draft_ids: list[int]) -> DraftNetwork:
-    """A drafter's network with its first weights, float32 on the plan's device."""
+    """A drafter's network with its first weights, float32 on the plan's backend."""
     context = target.load_context()
     if plan.init_from is not None:
         network = load_network(Path(plan.init_from).expanduser() / entry.label, context)
@@ -251,12 +252,16 @@ def _split(corpus: Documents, plan: TrainingPlan) -> tuple[list[int], list[int]]
 
 
 def _documents(
-    corpus: Documents, store: FeatureStore, indices: Sequence[int], roles: tuple[int, ...]
+    corpus: Documents,
+    store: FeatureStore,
+    indices: Sequence[int],
+    roles: tuple[int, ...],
+    repeat_share: float,
 ) -> list[Document]:
     found = []
     for index in indices:
-        by: np.ndarray[Any, np.dtype[np.uint8]] = corpus.document(index)[1][: store.lengths[index]].numpy()
-        found.append(Document.of(index, by, roles))
+        tokens, by = (side[: store.lengths[index]] for side in corpus.document(index))
+        found.append(Document.of(index, by.numpy(), roles, tokens.tolist(), repeat_share))
     return found
 
 
@@ -264,23 +269,23 @@ def _exam_documents(
     corpus: Documents, store: FeatureStore, indices: Sequence[int], plan: TrainingPlan
 ) -> list[Document]:
     """Held-out documents with anchors in greedy replies; in all that is scored, where there are none."""
-    greedy = _documents(corpus, store, indices, (_GREEDY_ROLE,))
+    greedy = _documents(corpus, store, indices, (_GREEDY_ROLE,), plan.repeat_share)
     if any(len(document.candidates) for document in greedy):
         return greedy
-    return _documents(corpus, store, indices, plan.roles)
+    return _documents(corpus, store, indices, plan.roles, plan.repeat_share)
 
 
 def _wants_bfloat16(plan: TrainingPlan) -> bool:
     if plan.precision == "auto":
-        return _has_fast_bfloat16(plan.device)
+        return _has_fast_bfloat16(plan.backend)
     return plan.precision == "bfloat16"
 
 
-def _has_fast_bfloat16(device: str) -> bool:
+def _has_fast_bfloat16(backend: str) -> bool:
     """Whether products in bfloat16 are worth it: most GPUs, CPUs with instructions of their own for it."""
-    if device.startswith("cuda"):
+    if backend.startswith("cuda"):
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     known = (
         getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     )
-    return device == "cpu" and any(ask() for ask in known if ask is not None)
+    return backend == "cpu" and any(ask() for ask in known if ask is not None)

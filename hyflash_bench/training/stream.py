@@ -17,7 +17,8 @@ from hyflash_bench.errors import DataError
 
 __all__ = ["Anchoring", "Document", "Packing", "Segment", "Stream", "draw_anchors", "pack"]
 
-_ORDER, _ANCHORS = 0, 1  # what a random number is for, as part of its seed
+_ORDER, _ANCHORS, _REPEATS = 0, 1, 2  # what a random number is for, as part of its seed
+_REPEAT_TOKENS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +36,34 @@ class Document:
     candidates: NDArray[np.int64]
 
     @classmethod
-    def of(cls, index: int, roles: NDArray[np.uint8], scored: Sequence[int]) -> Document:
-        """Read the candidates off the roles."""
+    def of(
+        cls,
+        index: int,
+        roles: NDArray[np.uint8],
+        scored: Sequence[int],
+        tokens: Sequence[int] = (),
+        repeat_share: float = 1.0,
+    ) -> Document:
+        """Read the candidates off the roles.
+
+        Args:
+            index: In the corpus.
+            roles: ``[n]``.
+            scored: Roles whose tokens are learnt.
+            tokens: ``[n]``; needed where repeats are to be thinned out.
+            repeat_share: How many are kept of those whose next token ends a repeated passage. There is
+                little to learn from more of them, and small targets repeat themselves a lot.
+        """
         rows = np.flatnonzero(np.isin(roles[1:], list(scored)))
-        return cls(index, len(roles), rows[rows >= 1])
+        rows = rows[rows >= 1]
+        if repeat_share < 1:
+            kept = np.random.default_rng([_REPEATS, index]).random(len(rows)) < repeat_share
+            rows = rows[kept | ~_ends_repeat(tokens)[rows + 1]]
+        return cls(index, len(roles), rows)
+
+    def share_before(self, row: int) -> float:
+        """Share of the candidates that come before a row, 0..1."""
+        return float((self.candidates < row).mean()) if len(self.candidates) else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +107,26 @@ class Anchoring:
     min_context_share: float
 
 
-def pack(documents: Sequence[Document], packing: Packing, random: np.random.Generator) -> list[Segment]:
-    """One epoch: every document once, long ones as often as they are long, in random order.
+def _ends_repeat(tokens: Sequence[int]) -> NDArray[np.bool_]:
+    """``[n]``: whether a token ends a run of :data:`_REPEAT_TOKENS` that the text held before."""
+    seen: set[tuple[int, ...]] = set()
+    found = np.zeros(len(tokens), dtype=bool)
+    for stop in range(_REPEAT_TOKENS, len(tokens) + 1):
+        gram = tuple(tokens[stop - _REPEAT_TOKENS : stop])
+        found[stop - 1] = gram in seen
+        seen.add(gram)
+    return found
 
-    A document longer than ``segment_tokens`` makes a segment by itself: its beginning, or with
-    probability ``long_share`` all of it up to ``max_segment_tokens``.
+
+def pack(documents: Sequence[Document], packing: Packing, random: np.random.Generator) -> list[Segment]:
+    """One epoch: every document once, those with much to learn from more often, in random order.
+
+    A document longer than ``segment_tokens`` makes a segment by itself: all of it up to
+    ``max_segment_tokens``, or its beginning, the less likely the less of what is to be learnt lies
+    there. So a reply to a long text is always read behind all of it.
     """
     size = packing.segment_tokens
-    times = [max(1, round(min(document.length, packing.max_segment_tokens) / size)) for document in documents]
+    times = [max(1, round(len(document.candidates) / size)) for document in documents]
     visits = random.permutation(np.repeat(np.arange(len(documents)), times))
     segments: list[Segment] = []
     open_documents: list[int] = []
@@ -106,7 +143,7 @@ def pack(documents: Sequence[Document], packing: Packing, random: np.random.Gene
     for position in visits.tolist():
         length = documents[position].length
         if length > size:
-            is_whole = random.random() < packing.long_share
+            is_whole = random.random() >= (1 - packing.long_share) * documents[position].share_before(size)
             taken = min(length, packing.max_segment_tokens) if is_whole else size
             segments.append(Segment((position,), (taken,)))
             continue

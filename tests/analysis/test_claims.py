@@ -361,7 +361,7 @@ def test_numbers_are_those_of_compare_on_a_stored_run(tmp_path: Path) -> None:
     run = load_run(make_run(tmp_path / "run", [*DRAFTERS, FAILING[1]]))
     label = "hyflash:window=256"
     row = verdict(run, drafter=label)
-    table = compare(run, reference="full-context")
+    table = compare((run, "full-context"), metric="acceptance_length")
     same = table[
         (table["drafter"] == label) & (table["suite"] == "longctx") & table["memory_cap_bytes"].isna()
     ].iloc[0]

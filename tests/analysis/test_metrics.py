@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hyflash_bench.analysis.metrics import METRICS, metric_named
+from hyflash_bench.analysis.metrics import METRICS, QUANTILES, definitions_of, metric_named
 from hyflash_bench.errors import UnknownName, UsageError
 from tests.analysis.tables import turn, turns
 
@@ -143,6 +143,44 @@ def test_every_metric_can_be_read_by_people() -> None:
         assert metric.unit
         assert metric.formula
         assert metric.definition.endswith(".")
+
+
+def test_time_per_token_is_the_inverse_of_speed() -> None:
+    frame = turns(turn("a", mode="live", num_committed=30, decode_s=2.0))
+    assert over("time_per_output_token_s", frame) == pytest.approx(1 / over("decode_tok_per_s", frame))
+
+
+def test_energy_is_per_token_of_the_reply_where_it_was_measured() -> None:
+    frame = turns(
+        turn("a", mode="live", energy_j=30.0, num_output_tokens=10),
+        turn("b", mode="live", energy_j=None, num_output_tokens=99),
+    )
+    assert over("energy_j_per_token", frame) == 3.0
+
+
+def test_rungs_of_one_document_carry_its_name() -> None:
+    frame = turns(
+        *(uncut(f"t/7/{rung}", 6, 2, context_rung=rung) for rung in (512, 2048)),
+        uncut("t/7", 6, 2, context_rung=None),
+        uncut("t/8/512", 6, 2, context_rung=None),  # ends in a number that is no rung
+    )
+    sums = METRICS["acceptance_length"].per_conversation(frame)
+    assert list(sums["document"]) == ["s/t/7", "s/t/7", "s/t/7", "s/t/8/512"]
+    assert list(sums) == ["suite", "item_id", "document", "above", "below"]
+
+
+def test_definitions_of_a_table_are_those_of_its_metrics() -> None:
+    found = definitions_of(["drafter", "acceptance_length", "acceptance_length", "acceptance_length_low"])
+    assert [each["name"] for each in found] == ["acceptance_length"]
+    assert set(found[0]) == {"name", "unit", "better", "definition", "formula", "source"}
+    assert all(found[0].values())
+
+
+def test_every_percentile_is_a_metric() -> None:
+    for name in ("ttft", "time_per_output_token", "step"):
+        for percent in QUANTILES:
+            metric = METRICS[f"{name}_p{percent}_s"]
+            assert (metric.better, metric.table) == ("lower", "latency.latency")
 
 
 def test_unknown_metrics_are_named() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from hyflash_bench.analysis.positions import position_acceptance
+from hyflash_bench.analysis.positions import position_acceptance, step_distribution
 from tests.analysis.tables import steps
 
 
@@ -63,3 +63,32 @@ def test_groups_are_kept_apart(column: str) -> None:
     frame = pd.concat([steps((1, 1, 2), **{column: "x"}), steps((1, 0, 1), **{column: "y"})])
     table = position_acceptance(frame, by=[column]).set_index(column)
     assert table["position_acceptance"].to_dict() == {"x": 1.0, "y": 0.0}
+
+
+def test_steps_are_counted_by_the_tokens_they_committed() -> None:
+    frame = pd.concat([steps((4, 0, 1), (4, 0, 1), (4, 3, 4)), steps((4, 4, 1), limit_cut=True)])
+    table = step_distribution(frame)
+    assert table["committed"].tolist() == [1, 2, 3, 4]
+    assert table["num_steps"].tolist() == [2, 0, 0, 1]
+    assert table["num_tokens"].tolist() == [2, 0, 0, 4]
+    assert table["step_share"].sum() == table["token_share"].sum() == 1.0
+    # The two sums are those of acceptance_length.
+    assert table["num_tokens"].sum() / table["num_steps"].sum() == 2.0
+
+
+def test_distributions_of_groups_are_kept_apart_and_void_cells_left_out() -> None:
+    frame = pd.concat(
+        [
+            steps((1, 1, 2), drafter="x"),
+            steps((1, 0, 1), drafter="y"),
+            steps((1, 1, 2), drafter="z", cell_status="mismatch"),
+        ]
+    )
+    table = step_distribution(frame, ["drafter"])
+    assert list(zip(table["drafter"], table["committed"], table["num_steps"], strict=True)) == [
+        ("x", 1, 0),
+        ("x", 2, 1),
+        ("y", 1, 1),
+    ]
+    assert step_distribution(steps()).empty
+    assert list(step_distribution(steps())) == list(table)

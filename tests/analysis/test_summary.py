@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 
 import pandas as pd
 import pytest
@@ -85,6 +86,30 @@ def test_plain_decoding_is_the_reference(head: pd.DataFrame) -> None:
     assert fast["speedup"] == pytest.approx(fast["decode_tok_per_s"] / plain["decode_tok_per_s"])
     assert fast["verdict"] == "higher"
     assert pd.isna(fast["reason"])
+
+
+def test_verdicts_are_corrected_for_all_comparisons_of_the_table() -> None:
+    """A difference that one comparison would show is drowned by nineteen more."""
+    rng = Random(0)
+    gains = [1 + 0.04 * rng.gauss(0.9, 1.0) for _ in range(12)]
+
+    def run_of(num_others: int) -> HandRun:
+        rows = [
+            *(live(str(i), "plain", 10, 10.0) for i in range(12)),
+            *(live(str(i), "fast", 10, 10.0 / gain) for i, gain in enumerate(gains)),
+            *(
+                live(str(i), f"other{each}", 10, 10.0 + rng.uniform(-1, 1))
+                for each in range(num_others)
+                for i in range(12)
+            ),
+        ]
+        return HandRun(turns(*rows))
+
+    alone, among = (row(headline(run_of(num)), drafter="fast") for num in (0, 19))
+    assert alone["p_holm"] < 0.05 < among["p_holm"]
+    assert (alone["verdict"], among["verdict"]) == ("higher", "no clear difference")
+    assert alone["speedup_low"] == among["speedup_low"] > 1
+    assert alone["interval_method"] == "BCa"
 
 
 def test_speedup_is_taken_on_the_same_conversations() -> None:

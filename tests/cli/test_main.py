@@ -21,18 +21,23 @@ ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "transformers", "pandas", "numpy", "plotly", "rich", "pydantic", "scipy", "jinja2"}
 
 OPTIONS = {
-    "run": "--attention --config --context --contexts --debug --device --draft-budget --drafter --drafters "
-    "--dry-run --dtype --extrapolate --fresh --help --kind --kinds --limit --max-new-tokens --memory-cap "
-    "--memory-caps --mode --num-threads --output-path --repeats --seed --target --temperature --timeout-s "
-    "--top-k --top-p --trust-remote-code",
-    "fit": "--context --contexts --debug --device --devices --draft-budget --drafter --drafters --help "
-    "--json --kv-dtype --memory-cap --memory-caps --output --run --speeds --target --weights-bits",
+    "run": "--allow-simulated --attention --backend --cap-kind --cap-policy --config --context "
+    "--contexts --debug --device --devices --draft-budget --drafter --drafter-kv-dtype --drafters "
+    "--dry-run --dtype --extrapolate --fresh --help --kind --kinds --kv-dtype --limit --max-new-tokens "
+    "--memory-cap --memory-caps --mode --num-threads --output-path --repeats --seed --target "
+    "--temperature --timeout-s --top-k --top-p --trust-remote-code --weight-bits",
+    "fit": "--confirm --context --contexts --debug --device --devices --draft-budget --drafter --drafters "
+    "--help --json --kv-dtype --memory-cap --memory-caps --output --run --speeds --target --weight-bits "
+    "--weights-bits",
+    "calibrate": "--backend --debug --dtype --help --json --num-threads --output",
+    "simulate": "--against-measured --debug --device --devices --help --json --kv-dtype --output "
+    "--weight-bits",
     "corpus": "--debug --help",
-    "train": "--config --corpus --debug --decay --device --draft-vocab-size --drafter --drafters --dry-run "
-    "--ema --evaluate-every --feature-dtype --fill-features --held-out-share --help --init-from "
-    "--learning-rate --long-share --match --max-minutes --max-segment-tokens --num-anchors --num-threads "
-    "--output-path --precision --save-every-s --seed --segment-tokens --steps --target --token-share "
-    "--trust-remote-code",
+    "train": "--backend --config --corpus --debug --decay --device --draft-vocab-size --drafter "
+    "--drafters --dry-run --ema --evaluate-every --feature-dtype --fill-features --held-out-share --help "
+    "--init-from --learning-rate --long-share --match --max-minutes --max-segment-tokens --num-anchors "
+    "--num-threads --output-path --precision --save-every-s --seed --segment-tokens --steps --target "
+    "--token-share --trust-remote-code",
     "show": "--debug --help --json",
     "report": "--debug --help --output --title",
     "ls": "--debug --help --json --verbose",
@@ -40,8 +45,9 @@ OPTIONS = {
     "validate": "--debug --help --json --target",
     "doctor": "--debug --help --json",
     "fetch": "--debug --help --target",
-    "claims": "--context --contexts --debug --device --dry-run --file --fresh --help --json --limit "
-    "--max-new-tokens --num-threads --output --output-path --run --target",
+    "compare": "--allow-different --debug --fail-if --help --json --metric --metrics --output",
+    "claims": "--backend --context --contexts --debug --device --dry-run --file --fresh --help --json "
+    "--limit --max-new-tokens --num-threads --output --output-path --run --target",
     "export": "--debug --format --help --to",
 }
 
@@ -187,3 +193,10 @@ def test_a_name_that_is_not_utf8_is_refused() -> None:
 
     assert done.exit_code == 2
     assert "is not UTF-8 text" in done.output
+
+
+@pytest.mark.parametrize("words", [("train",), ("corpus", "build"), ("claims",)])
+def test_a_device_where_a_backend_is_meant_is_pointed_there(words: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(app, [*words, "--device", "cuda"])
+    assert result.exit_code == 2
+    assert "--backend cuda" in result.output

@@ -78,7 +78,8 @@ def test_shown_defaults_are_those_of_the_request() -> None:
         if isinstance(param, click.Option) and param.help and "[default: " in param.help
     }
     values = {name: field.default for name, field in RunSpec.model_fields.items()}
-    for name in ("target", "seed", "repeats", "mode", "draft_budget", "dtype", "device", "attention"):
+    for name in ("target", "seed", "repeats", "mode", "draft_budget", "dtype", "backend", "attention",
+                 "cap_policy", "cap_kind", "kv_dtype", "drafter_kv_dtype", "weight_bits"):  # fmt: skip
         assert shown[name] == str(values[name])
     assert float(shown["timeout_s"]) == values["timeout_s"]
     labels = [drafter.label for drafter in RunSpec.parse({}).drafters]
@@ -90,13 +91,16 @@ def test_shown_defaults_are_those_of_the_request() -> None:
     assert (values["trust_remote_code"], values["extrapolate"]) == (False, False)
 
 
-@pytest.mark.parametrize("name", ["mode", "dtype", "attention"])
+@pytest.mark.parametrize(
+    "name",
+    ["mode", "dtype", "attention", "cap_policy", "cap_kind", "kv_dtype", "drafter_kv_dtype", "weight_bits"],
+)
 def test_choices_are_those_of_the_request(name: str) -> None:
     """Neither more nor fewer."""
     kind = _run_options()[name].type
     assert isinstance(kind, click.Choice)
 
-    assert tuple(kind.choices) == get_args(RunSpec.model_fields[name].annotation)
+    assert tuple(kind.choices) == tuple(map(str, get_args(RunSpec.model_fields[name].annotation)))
 
 
 def test_flags_become_the_request(measure: Callable[..., tuple[Runner, Result]]) -> None:
@@ -105,6 +109,8 @@ def test_flags_become_the_request(measure: Callable[..., tuple[Runner, Result]])
         *("quick", "longctx", "--drafter", "suffix", "--drafter", "prompt-lookup:max_ngram=2"),
         *("--memory-cap", "512MiB", "--context", "2048", "--kinds", "code", "--limit", "2"),
         *("--temperature", "0.7", "--top-p", "0.9", "--extrapolate", "--output-path", "here", "--fresh"),
+        *("--device", "h200", "--device", "mine.yaml", "--cap-policy", "no-draft", "--weight-bits", "4"),
+        *("--backend", "cuda:1", "--kv-dtype", "int8", "--drafter-kv-dtype", "bfloat16"),
     )
 
     assert done.exit_code == 0, done.output
@@ -114,6 +120,8 @@ def test_flags_become_the_request(measure: Callable[..., tuple[Runner, Result]])
     assert spec.memory_caps == (512 * 2**20,)
     assert (spec.contexts, spec.kinds, spec.limit) == ((2048,), ("code",), 2)
     assert (spec.temperature, spec.top_p, spec.extrapolate) == (0.7, 0.9, True)
+    assert (spec.devices, spec.cap_policy, spec.weight_bits) == (("h200", "mine.yaml"), "no-draft", 4)
+    assert (spec.backend, spec.kv_dtype, spec.drafter_kv_dtype) == ("cuda:1", "int8", "bfloat16")
     assert (double.asked["output_path"], double.asked["fresh"]) == (Path("here"), True)
     assert double.asked["command"][:4] == ("hyflash-bench", "run", "quick", "longctx")
 

@@ -80,7 +80,7 @@ class FakeModel:
 
     def forward(self, tokens: Tensor, cache: KVCache) -> FakePass:
         start = cache.reserve(len(tokens))
-        keys = cache.layers[0][0][0, :, 0]
+        keys = cache.numbers[0, 0, 0, :, 0]
         keys[start : start + len(tokens)] = tokens.float()
         cache.length += len(tokens)
         self.rows_computed += len(tokens)

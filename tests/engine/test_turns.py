@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from hyflash_bench.drafters.base import Draft, Drafter, Features, Requires
 from hyflash_bench.drafters.sampler import Sampler
+from hyflash_bench.engine.clock import Clock
 from hyflash_bench.engine.live import live_turn
 from hyflash_bench.engine.replay import replay_turn
 from hyflash_bench.engine.trace import Known, trace_conversation
@@ -193,3 +194,37 @@ def test_one_pass_per_step_and_no_more():
     )  # fmt: skip
     assert target.num_passes - before == len(result.steps.committed) == 4
     assert cache.length == len(PROMPTS[0]) + 20
+
+
+def test_reading_the_ledger_is_not_timed(monkeypatch: pytest.MonkeyPatch):
+    """The clock counts its own readings; walking the tensors takes a thousand of them."""
+    now = [0.0]
+
+    def tick(self) -> float:
+        now[0] += 1.0
+        return now[0]
+
+    def read_held(drafter):
+        now[0] += 1000.0
+        return {"kv": drafter.calls}
+
+    monkeypatch.setattr(Clock, "now", tick)
+    target = TableTarget(VOCAB)
+    results = []
+    for read in (None, read_held):
+        cache = target.new_cache(CAPACITY)
+        prompt = torch.tensor(PROMPTS[0])
+        first = target.prefill(prompt, cache, Requires(taps=(0,)))
+        result = live_turn(
+            target, cache, Oracle(target, [2, 0, 1], tree=False), Sampler(GREEDY, 0),
+            ingested=prompt, ingested_features=first.features, first_logits=first.logits,
+            budget=8, max_new_tokens=12, stop_tokens=(), read_held=read,
+        )  # fmt: skip
+        results.append(result)
+    without, held = results
+    assert held.held == {"kv": 0}
+    assert [step["kv"] for step in held.steps.held] == list(range(1, len(held.steps.committed) + 1))
+    assert held.choose_s == without.choose_s
+    assert held.observe_prompt_s == without.observe_prompt_s
+    assert held.steps.draft_s == without.steps.draft_s
+    assert held.decode_s < without.decode_s + 3 * len(held.steps.committed) + 3

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hyflash_bench.memory.fit import Budget, Plan, longest_context
 from hyflash_bench.memory.forms import PlainForm
+from hyflash_bench.memory.ledger_totals import TargetLedger
 from hyflash_bench.memory.shapes import ModelShape
 from hyflash_bench.spec.drafter import DrafterSpec
 
@@ -28,8 +29,13 @@ TARGET = ModelShape(
     max_positions=100,
     num_vector_parameters=40,
 )
-FIXED = 5088 + 4 * 10
-"""Weights, and logits of one row."""
+LEDGER = TargetLedger.of(TARGET, bits=32, kv_dtype="float32")
+FIXED = LEDGER.plain_total(0)
+"""Weights, and what a pass of one row needs."""
+ROW = LEDGER.workspace(1, 1001) - LEDGER.workspace(1, 1000)
+"""What a pass of one row needs more for a further token of context: scores, their softmax, the mask."""
+EACH = 64 + ROW
+"""And with the token's keys and values."""
 NAMES = ("autoregressive", "suffix", "hyflash", "full-context", "eagle", "medusa", "path.py:Own")
 
 
@@ -59,15 +65,18 @@ def test_a_cap_is_exact_to_the_byte():
 
     assert largest(FIXED - 1) is None
     assert largest(FIXED) == 0
-    assert largest(FIXED + 64 * 7 - 1) == 6
-    assert largest(FIXED + 64 * 7) == 7
+    needed = LEDGER.plain_total(70)
+    assert needed == LEDGER.plain_total(69) + EACH  # here attention needs more room than the MLP
+    assert largest(needed - 1) == 69
+    assert largest(needed) == 70
 
 
 def test_the_model_s_own_limit_ends_what_memory_would_allow():
     row = plan().limits([Budget("much", 2**20)])[0]
     assert row["limited_by"] == "model"
     assert row["largest_context"] == 100
-    assert row["memory_context"] == (2**20 - FIXED) // 64
+    fits = row["memory_context"]
+    assert LEDGER.plain_total(fits) <= 2**20 < LEDGER.plain_total(fits + 1)
 
 
 def test_rows_agree_with_totals():
@@ -85,28 +94,29 @@ def test_rows_agree_with_totals():
 
 def test_what_a_drafter_costs_in_context():
     planned = plan()
-    held = sum(dict(planned.drafters)["medusa"].held(0).values())
-    logits = 4 * 10 * 5
-    narrow = Budget("narrow", FIXED + held + logits - 1)
+    form = dict(planned.drafters)["medusa"]
+    held = sum(form.held(0).values())
+    narrow = Budget("narrow", planned.total_bytes(form, 0) - 1)
     rows = {row["drafter"]: row for row in planned.limits([narrow])}
     assert rows["medusa"]["limited_by"] == "weights"
     assert rows["medusa"]["tokens_lost_to_drafter"] is None
-    wide = Budget("wide", FIXED + held + logits + 64 * 20)
+    wide = Budget("wide", planned.total_bytes(form, 20))
     rows = {row["drafter"]: row for row in planned.limits([wide])}
     assert rows["medusa"]["largest_context"] == 20
-    assert rows["autoregressive"]["largest_context"] == 20 + (held + logits) // 64 < 100
-    assert rows["medusa"]["tokens_lost_to_drafter"] == (held + logits) // 64
+    lost = rows["medusa"]["tokens_lost_to_drafter"]
+    assert lost == rows["autoregressive"]["largest_context"] - 20 > held // EACH - 20
     rows = {row["drafter"]: row for row in planned.limits([Budget("ample", 2**20)])}
     assert rows["medusa"]["tokens_lost_to_drafter"] == 0  # the model's own limit ends both
 
 
 def test_what_a_gib_buys():
     rows = {row["drafter"]: row for row in plan().limits([Budget("some", 2**18)])}
-    assert rows["autoregressive"]["context_bytes_per_token"] == 64
-    assert rows["autoregressive"]["tokens_per_gib"] == 2**24
-    assert rows["hyflash"]["tokens_per_gib"] == 2**24
-    assert rows["full-context"]["context_bytes_per_token"] == 64 + 32
-    assert rows["full-context"]["tokens_per_gib"] == 2**30 // 96
+    drafting = 64 + 6 * ROW
+    assert rows["autoregressive"]["context_bytes_per_token"] == EACH
+    assert rows["autoregressive"]["tokens_per_gib"] == 2**30 // EACH
+    assert rows["hyflash"]["tokens_per_gib"] == 2**30 // drafting
+    assert rows["full-context"]["context_bytes_per_token"] == drafting + 32
+    assert rows["full-context"]["tokens_per_gib"] == 2**30 // (drafting + 32)
 
 
 def test_verdicts():
@@ -129,10 +139,22 @@ def test_totals_never_fall_with_context(name: str):
     assert totals == sorted(totals)
 
 
-def test_logits_are_those_of_the_longest_draft():
+def test_the_longest_draft_decides():
     form = PlainForm(9, 0)
-    rows = [plan(draft_budget=budget).total_bytes(form, 0) for budget in (1, 9, 200)]
-    assert [total - rows[0] for total in rows] == [0, 8 * 40, 8 * 40]
+    totals = [plan(draft_budget=budget).total_bytes(form, 50) for budget in (1, 9, 200)]
+    assert totals[1] - totals[0] >= 8 * (4 * 10 + 64)  # logits and keys of eight more rows
+    assert totals[2] == totals[1]
+    during = LEDGER.pass_bytes(10, 49, num_committed=1)
+    assert totals[1] == LEDGER.total(50, during)
+
+
+def test_features_that_a_drafter_reads_are_counted():
+    planned = plan()
+    form = dict(planned.drafters)["hyflash"]
+    assert form.num_features == 3
+    read = planned.total_bytes(form, 9)
+    form.num_features = 0
+    assert read - planned.total_bytes(form, 9) == 4 * 3 * 8 * planned.most_rows(form)
 
 
 def test_planning_leaves_torch_alone():

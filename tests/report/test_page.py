@@ -4,38 +4,37 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hyflash_bench.errors import UsageError
+from hyflash_bench.report.explorer import LONGEST_TEXT
 from hyflash_bench.report.page import render, write_report
 from hyflash_bench.report.view import REIMPLEMENTATION
 from hyflash_bench.results.reader import Run, load_run
-from tests.results.factory import DRAFTERS, FAILING, FakeDrafter, make_run
+from tests.results.factory import DRAFTERS, FAILING, FakeDrafter, make_run, records
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror='alert(\"2\")'>&amp;"
-PLOTLY_JS = re.compile(r"<script>/\*\*.*?</script>", re.DOTALL)
+NASTY = f"{HOSTILE}/home/ada/secret/own.py:Mine odd\x1b[31m\x07\u202ename"
+PLOTLY_JS = re.compile(r'<script id="plotly-source" type="text/plain">.*?</script>', re.DOTALL)
+OWN_JS = re.compile(r'<script>\s*"use strict";.*?</script>', re.DOTALL)
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run with every kind of failure."""
-    return load_run(make_run(tmp_path_factory.mktemp("page") / "run", DRAFTERS + FAILING, num_per_group=5))
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Run:
+def small(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run too small for intervals, which take most of the time."""
-    return load_run(make_run(tmp_path / "small", num_per_group=2))
+    return load_run(make_run(tmp_path_factory.mktemp("small") / "run", DRAFTERS[:2], num_per_group=1))
 
 
 @pytest.fixture(scope="module")
-def page(run: Run) -> str:
+def small_page(small: Run) -> str:
     """Its report."""
-    return render(run)
+    return render(small)
 
 
 class Parsed(HTMLParser):
@@ -63,15 +62,25 @@ class Parsed(HTMLParser):
 def _without_library(page: str) -> str:
     found = PLOTLY_JS.findall(page)
     assert len(found) == 1, "plotly.js stands in the page exactly once"
-    return page.replace(found[0], "")
+    return OWN_JS.sub("", page.replace(found[0], ""))
 
 
-def test_the_same_run_gives_the_same_bytes(small: Run, tmp_path: Path) -> None:
+def _data(page: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="page-data">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    values: dict[str, Any] = json.loads(found.group(1), parse_constant=_no_constant)
+    return values
+
+
+def _no_constant(word: str) -> None:
+    raise AssertionError(f"{word} is no JSON")
+
+
+def test_the_same_run_gives_the_same_bytes(small: Run, small_page: str, tmp_path: Path) -> None:
     """Also when loaded anew: reports can be compared and kept under version control."""
-    first = write_report(small, tmp_path / "a.html")
-    second = write_report([load_run(small.folder)], tmp_path / "deeper" / "b.html")
+    again = write_report([load_run(small.folder)], tmp_path / "deeper" / "b.html")
 
-    assert first.read_bytes() == second.read_bytes()
+    assert again.read_bytes() == small_page.encode()
 
 
 def test_nothing_is_loaded_from_anywhere(page: str) -> None:
@@ -81,7 +90,7 @@ def test_nothing_is_loaded_from_anywhere(page: str) -> None:
     assert not parsed.attribute("src")
     assert all(link.startswith("#") for link in parsed.attribute("href"))
     assert "default-src 'none'" in page
-    assert "@import" not in page
+    assert "@import" not in _without_library(page)
     assert "url(" not in _without_library(page)
 
 
@@ -89,18 +98,12 @@ def test_links_lead_to_places_and_places_are_unique(page: str) -> None:
     """Figures find their place by id too."""
     parsed = Parsed(_without_library(page))
     ids = parsed.attribute("id")
-    figures = json.loads(_figures(page))
+    figures = _data(page)["figures"]
 
     assert len(ids) == len(set(ids))
     assert {link[1:] for link in parsed.attribute("href")} <= set(ids)
     assert figures
     assert set(figures) <= set(ids)
-
-
-def _figures(page: str) -> str:
-    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page, re.DOTALL)
-    assert found is not None
-    return found.group(1)
 
 
 def test_it_can_be_read_without_scripts(page: str) -> None:
@@ -151,85 +154,101 @@ def test_only_hyflash_results_are_called_a_reimplementation(page: str, tmp_path:
     assert REIMPLEMENTATION not in render(plain)
 
 
-def test_hostile_names_stay_text(tmp_path: Path) -> None:
-    """Models, data sets and files choose names; none of them becomes an element."""
-    drafters = [DRAFTERS[0], FakeDrafter(HOSTILE, 8, keep=0.6, draft_s=0.001)]
-    folder = make_run(
-        tmp_path / "run",
-        drafters,
-        num_per_group=2,
-        run_id=HOSTILE,
-        command=["hyflash-bench", "run", HOSTILE],
-        target={"name": HOSTILE, HOSTILE: HOSTILE},
-        environment={"cpu": HOSTILE},
-        resolved={"target": HOSTILE},
-        suites=[{"name": "quick", "title": HOSTILE, "licence": HOSTILE, "version": 1}],
-    )
-    html = render(load_run(folder), title=HOSTILE)
-    parsed = Parsed(_without_library(html))
+HOSTILE_RUN = {
+    "run_id": HOSTILE,
+    "command": [
+        "hyflash-bench",
+        "run",
+        HOSTILE,
+        "/home/ada/suites/mine.yaml",
+        "--output-path",
+        "/home/ada/out",
+    ],
+    "target": {"name": HOSTILE, HOSTILE: HOSTILE, "model": "/home/ada/models/tiny", "path": "/home/ada"},
+    "environment": {"cpu": HOSTILE, "hostname": "adas-laptop", "user": "ada", "cwd": "/x", "busy_share": 0.8},
+    "resolved": {"target": f"{HOSTILE}\x1b", "suites": ["/home/ada/suites/mine.yaml"]},
+    "suites": [{"name": "quick", "title": HOSTILE, "licence": HOSTILE, "version": 1}],
+}
 
-    assert "<img" not in html.replace(PLOTLY_JS.findall(html)[0], "")
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run in which names, texts and files want to be something else."""
+    drafters = [DRAFTERS[0], FakeDrafter(NASTY, 8, keep=0.6, draft_s=0.001)]
+    manifest, traces, conversations = records(drafters, num_per_group=1)
+    folder = make_run(tmp_path_factory.mktemp("hostile") / "run", drafters, num_per_group=1, **HOSTILE_RUN)
+    said = [trace.model_copy(update={"kind": HOSTILE, "category": "\u202eyrogetac"}) for trace in traces]
+    turn = said[0].turns[0]
+    nasty = f"{HOSTILE}\u202e\x1b[31m" + "w" * 1_000_000
+    cut = [0, *range(1, len(turn.tokens))]
+    turn = turn.model_copy(update={"text": nasty, "offsets": cut, "request": f"\"{HOSTILE}'"})
+    said[0] = said[0].model_copy(update={"turns": [turn, *said[0].turns[1:]]})
+    lines = "".join(json.dumps(trace.model_dump()) + "\n" for trace in said)
+    (folder / "traces.jsonl").write_text(lines, encoding="utf-8")
+    return load_run(folder)
+
+
+@pytest.fixture(scope="module")
+def hostile_page(hostile: Run) -> str:
+    """Its report."""
+    return render(hostile, title=f"{HOSTILE}\x1b[31m\u202e")
+
+
+def test_hostile_names_and_texts_stay_text(hostile_page: str) -> None:
+    """Models, data sets and files choose names; none of them becomes an element."""
+    html = _without_library(hostile_page)
+    parsed = Parsed(html)
+
+    assert "<img" not in html
     assert not parsed.attribute("onerror")
-    assert [tag for tag, _ in parsed.tags].count("script") == 2
+    assert [tag for tag, _ in parsed.tags].count("script") == 1
     assert "alert(1)" in " ".join(parsed.texts)
     names = [
-        trace.get("name") or "" for figure in json.loads(_figures(html)).values() for trace in figure["data"]
+        trace.get("name") or "" for figure in _data(html)["figures"].values() for trace in figure["data"]
     ]
     assert any("alert" in name for name in names)
     assert all("<" not in name for name in names)
 
 
-def test_control_characters_are_seen_and_never_stand_in_the_page(tmp_path: Path) -> None:
-    """In names, messages, commands and configurations; figures hold them no more than tables do."""
-    odd = "odd\x1b[31m\x07\u202ename"
-    folder = make_run(
-        tmp_path / "run",
-        [DRAFTERS[0], FakeDrafter(odd, 8, keep=0.6, draft_s=0.001)],
-        num_per_group=2,
-        command=["hyflash-bench", "run", odd],
-        target={"name": odd},
-        resolved={"target": "odd\x1b"},
-    )
-    html = _without_library(render(load_run(folder), title=odd))
+def test_control_characters_are_seen_and_never_stand_in_the_page(hostile_page: str) -> None:
+    """In names, texts, commands and configurations; figures hold them no more than tables do."""
+    html = _without_library(hostile_page)
 
     assert not set(html) & {chr(code) for code in (*range(9), *range(11, 32), 127, 0x202E)}
     assert "odd\u241b[31m\u2407\\u202ename" in html
-    assert "\\u001b" not in _figures(html)
+    assert "\\u001b" not in html
 
 
-@pytest.mark.parametrize(("busy", "told"), [(0.8, True), (0.1, False), (None, False)])
-def test_a_busy_machine_is_told_above_the_numbers(tmp_path: Path, busy: float | None, told: bool) -> None:
-    """Conditions alone would be read last."""
-    folder = make_run(tmp_path / "run", DRAFTERS[:2], num_per_group=2, environment={"busy_share": busy})
-    html = render(load_run(folder))
-
-    assert ("Other programs used 80% of the machine" in html) is told
-    if told:
-        assert html.index("Other programs used") < html.index("Headline")
+def test_a_text_of_a_megabyte_is_cut(hostile_page: str) -> None:
+    """The page stays readable, and says nothing that is not so."""
+    pieces = _data(hostile_page)["explorers"][0]["conversations"][0]["turns"][0]["pieces"]
+    assert len("".join(pieces)) <= LONGEST_TEXT + 200
+    assert "w" * LONGEST_TEXT not in hostile_page
 
 
-def test_no_person_machine_or_folder_is_named(tmp_path: Path) -> None:
-    """A report is published as it is."""
-    folder = make_run(
-        tmp_path / "run",
-        DRAFTERS[:2],
-        num_per_group=2,
-        command=["hyflash-bench", "run", "/home/ada/suites/mine.yaml", "--output-path", "/home/ada/out"],
-        target={"name": "tiny", "model": "/home/ada/models/tiny", "path": "/home/ada/models"},
-        environment={"hostname": "adas-laptop", "user": "ada", "cwd": "/home/ada", "cpu": "fast"},
-        resolved={"target": "/home/ada/models/tiny", "suites": ["/home/ada/suites/mine.yaml"]},
-    )
-    html = _without_library(render(load_run(folder)))
-
+def test_no_person_machine_or_folder_is_named(hostile_page: str, hostile: Run) -> None:
+    """A report is published as it is, unless names are asked for."""
+    html = _without_library(hostile_page)
     assert "adas-laptop" not in html
     assert not re.search(r"\bada\b", html)
     assert "--output-path .../out" in html
-    assert str(tmp_path) not in html
+    assert str(hostile.folder) not in html
+
+    told = render(hostile, include_host=True)
+    assert "adas-laptop" in told
+    assert "--output-path /home/ada/out" in told
+
+
+def test_a_busy_machine_is_told_above_the_numbers(hostile_page: str, small_page: str) -> None:
+    """Conditions alone would be read last."""
+    assert "Other programs used 80% of the machine" in hostile_page
+    assert hostile_page.index("Other programs used") < hostile_page.index("Headline")
+    assert "Other programs used" not in small_page
 
 
 def test_several_runs_stand_one_after_the_other(small: Run, tmp_path: Path) -> None:
     """Their ids differ, and plotly.js still stands there once."""
-    other = load_run(make_run(tmp_path / "other", DRAFTERS, num_per_group=2, run_id="the-other"))
+    other = load_run(make_run(tmp_path / "other", DRAFTERS[:1], num_per_group=1, run_id="the-other"))
     html = render([small, other])
     ids = Parsed(_without_library(html)).attribute("id")
 
@@ -247,7 +266,7 @@ def test_a_run_without_measurements_says_so(tmp_path: Path) -> None:
     html = render(dataclasses.replace(run, manifest=manifest))
 
     assert "This run is not finished" in html
-    assert "Plotly" not in html
+    assert 'id="plotly-source"' not in html
 
 
 def test_no_run_is_a_usage_error(tmp_path: Path) -> None:
@@ -258,17 +277,60 @@ def test_no_run_is_a_usage_error(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_plain_decoding_alone_makes_a_report_and_its_figures_tell_one_value(tmp_path: Path) -> None:
-    html = render(load_run(make_run(tmp_path / "one", DRAFTERS[:1], num_per_group=2)))
+def test_one_conversation_of_one_drafter_makes_a_report(tmp_path: Path) -> None:
+    """Figures of one value tell one value, and what cannot be compared is left out."""
+    folder = make_run(tmp_path / "one", DRAFTERS[:1], num_per_group=1)
+    cells = [
+        cell for cell in load_run(folder).manifest.cells if cell.suite == "quick" and not cell.temperature
+    ]
+    run = load_run(folder)
+    manifest = run.manifest.model_copy(update={"cells": cells[:1]})
+    keep = [
+        line
+        for line in (folder / "conversations.jsonl").read_text().splitlines(keepends=True)
+        if json.loads(line)["cell_id"] == cells[0].cell_id
+    ]
+    (folder / "conversations.jsonl").write_text("".join(keep[:1]))
+    html = render(load_run(folder).__class__(folder, manifest))
 
     described = [text for text in Parsed(html).attribute("aria-label") if text.startswith("Decoding speed")]
     assert described
     assert all(" from " not in text for text in described)
 
 
-def test_a_drafter_given_as_a_file_is_named_without_its_folders(tmp_path: Path) -> None:
-    """In tables, sentences, captions and figures alike."""
-    own = FakeDrafter("/home/somebody/secret/own.py:Mine", 8, keep=0.9, draft_s=0.001)
-    html = render(load_run(make_run(tmp_path / "own", [DRAFTERS[0], own], num_per_group=5)))
-    assert "own.py:Mine" in html
-    assert "somebody" not in html
+def test_the_outline_of_the_page_is_as_it_was(small_page: str) -> None:
+    """Headings, captions and column heads in order; numbers apart. UPDATE_GOLDEN=1 writes it anew."""
+    outline = "\n".join(Outline(_without_library(small_page)).lines) + "\n"
+    outline = re.sub(r"\d[\d,.]*", "#", outline)
+    golden = Path(__file__).with_name("golden.txt")
+    if os.environ.get("UPDATE_GOLDEN"):
+        golden.write_text(outline, encoding="utf-8")
+    assert outline == golden.read_text(encoding="utf-8")
+
+
+class Outline(HTMLParser):
+    """What stands in headings, captions and heads of columns, a line each."""
+
+    KEPT = ("title", "h1", "h2", "h3", "caption", "figcaption", "th", "summary", "legend")
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self._inside: str | None = None
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Begin a line."""
+        if tag in self.KEPT and self._inside is None and dict(attrs).get("scope") != "row":
+            self._inside = tag
+            self.lines.append(f"{tag}: ")
+
+    def handle_endtag(self, tag: str) -> None:
+        """End it."""
+        if tag == self._inside:
+            self._inside = None
+
+    def handle_data(self, data: str) -> None:
+        """Write on."""
+        if self._inside:
+            self.lines[-1] += data

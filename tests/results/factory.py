@@ -128,7 +128,7 @@ def steps_of(drafter: FakeDrafter, num_tokens: int, context: int, ends: str, rng
         )
         left -= committed
         written += committed
-    names = StepColumns.model_fields
+    names = [name for name in StepColumns.model_fields if not rows or name in rows[0]]
     return StepColumns(**{name: [row[name] for row in rows] for name in names})
 
 
@@ -149,6 +149,8 @@ def trace_of(item: FakeItem, temperature: float, rng: Random) -> TraceRecord:
                 gaps=[rng.random() * 4 for _ in range(length)],
                 stop_reason="eos" if ends == "eos" else "limit",
                 text=f"<b>reply</b> to {item.item_id}, turn {turn}",
+                offsets=[min(token, len(f"<b>reply</b> to {item.item_id}")) for token in range(length)],
+                request=f"<i>please</i> reply to {item.item_id}",
                 repeated_share=repeated,
                 copied_share=rng.random(),
                 degenerate=repeated > 0.7,
@@ -307,7 +309,7 @@ def manifest_of(cells: Sequence[CellRecord], **changes: Any) -> Manifest:
         "command": ["hyflash", "run", "--suite", "quick"],
         "request": {"suites": ["quick", "longctx"]},
         "resolved": {"suites": ["quick", "longctx"], "seed": 0},
-        "target": {"name": "tiny", "fingerprint": "f" * 16, "dtype": "float32", "device": "cpu"},
+        "target": {"name": "tiny", "fingerprint": "f" * 16, "dtype": "float32", "backend": "cpu"},
         "suites": [
             {
                 "name": name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -9,7 +10,7 @@ import pytest
 
 from hyflash_bench.errors import DataError, UnknownName
 from hyflash_bench.results import load_run
-from hyflash_bench.results.export import FORMATS, export_run, export_table
+from hyflash_bench.results.export import FORMATS, content_hash, export_run, export_table
 from hyflash_bench.results.schema import TABLES
 from tests.results.factory import DRAFTERS, FAILING, make_run
 
@@ -49,6 +50,51 @@ def test_csv_text_is_never_a_formula_and_numbers_stay_numbers(tmp_path: Path) ->
     assert back["text"].tolist()[:6] == ["'=1+1", "'+2", "'-3", "'@x", "'\tx", "fine"]
     assert back["number"].tolist()[:2] == [-1.0, 2.0]
     assert EVIL["text"].iloc[0] == "=1+1"
+
+
+def test_json_is_a_list_of_rows_without_nan(tmp_path: Path) -> None:
+    """What is missing, or no number that JSON has, is null; floats keep all their digits."""
+    frame = pd.DataFrame(
+        {
+            "count": pd.Series([3, None], dtype="Int64"),
+            "ratio": [1 / 3, float("nan")],
+            "endless": [float("inf"), -1.0],
+            "flag": pd.Series([True, None], dtype="boolean"),
+            "text": pd.Series(['<"\u20ac', None], dtype="str"),
+        }
+    )
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    rows = json.loads(export_table(frame, tmp_path / "x.json").read_text(), parse_constant=refuse)
+    assert rows == [
+        {"count": 3, "ratio": 1 / 3, "endless": None, "flag": True, "text": '<"\u20ac'},
+        {"count": None, "ratio": None, "endless": -1.0, "flag": None, "text": None},
+    ]
+    assert json.loads(export_table(frame.iloc[:0], tmp_path / "none.json").read_text()) == []
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_json_holds_the_table(tmp_path: Path, folder: Path, name: str) -> None:
+    frame = load_run(folder).table(name)
+    rows = json.loads(export_table(frame, tmp_path / "x.json").read_text())
+    back = pd.DataFrame(rows, columns=frame.columns, dtype=object).astype(dict(frame.dtypes))
+    pd.testing.assert_frame_equal(back, frame)
+
+
+def test_a_run_has_another_hash_when_anything_of_it_changes(tmp_path: Path) -> None:
+    """Its name or place is not part of its content."""
+    one = make_run(tmp_path / "one", DRAFTERS[:2], num_per_group=1)
+    other = make_run(tmp_path / "other", DRAFTERS[:2], num_per_group=1)
+    before = content_hash(load_run(one))
+    assert before == content_hash(load_run(other))
+    for name in ("manifest.json", "traces.jsonl", "conversations.jsonl"):
+        run = load_run(other)
+        with (other / name).open("a", encoding="utf-8") as file:
+            file.write(" ")
+        assert content_hash(run) != before
+        before = content_hash(run)
 
 
 def test_markdown_shows_text_as_text(tmp_path: Path) -> None:

@@ -39,12 +39,19 @@ def test_an_old_run_reads_like_a_new_one(tmp_path: Path, monkeypatch: pytest.Mon
     run = make_run(tmp_path / "run", DRAFTERS[:2], num_per_group=1)
     fresh = load_run(run).turns
     age(run)
-    monkeypatch.setattr(migrations, "MIGRATIONS", {1: migrate_to_1})
+    monkeypatch.setattr(migrations, "MIGRATIONS", {**migrations.MIGRATIONS, 1: migrate_to_1})
     old = load_run(run)
-    assert old.manifest.schema_version == 1
+    assert old.manifest.schema_version == migrations.SCHEMA_VERSION
     pd.testing.assert_frame_equal(old.turns, fresh)
     with pytest.raises(UsageError, match="can be read but not continued"):
         RunWriter(run)
+
+
+def test_runs_that_call_the_backend_device_are_read(tmp_path: Path) -> None:
+    parts = {name: {"device": "cuda:0", "dtype": "float32"} for name in ("request", "resolved", "target")}
+    run = load_run(make_run(tmp_path / "run", DRAFTERS[:1], num_per_group=1, schema_version=1, **parts))
+    for name in parts:
+        assert getattr(run.manifest, name) == {"backend": "cuda:0", "dtype": "float32"}
 
 
 def test_a_schema_without_a_way_here_is_refused(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_cells_of_a_continued_run_are_united(tmp_path: Path, work: Records) -> N
     [
         ({"environment": {"python": "3.11", "torch": "2.14.0", "cpu": "made up", "num_threads": 2}},
          "environment.torch was '2.13.0', is '2.14.0'"),
-        ({"target": {"name": "tiny", "fingerprint": "e" * 16, "dtype": "float32", "device": "cpu"}},
+        ({"target": {"name": "tiny", "fingerprint": "e" * 16, "dtype": "float32", "backend": "cpu"}},
          "target.fingerprint was 'ffffffffffffffff', is 'eeeeeeeeeeeeeeee'"),
     ],
 )  # fmt: skip

@@ -59,6 +59,8 @@ class Writer:
 class Supervisor:
     """Answers from a list: records, or errors to raise."""
 
+    enforced_by = None
+
     def __init__(self, *answers: object) -> None:
         self.answers = list(answers)
         self.ending: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -95,17 +96,28 @@ def test_ids_are_unique() -> None:
         ClaimFile.parse({"title": "t", "claims": [CLAIM, CLAIM]}, "claims")
 
 
+def test_claims_of_several_files_follow_each_other(tmp_path: Path) -> None:
+    one, two = (tmp_path / name for name in ("one.yaml", "two.yaml"))
+    for path, name in ((one, "a"), (two, "b")):
+        path.write_text(json.dumps({"title": f"Claims {name}", "claims": [{**CLAIM, "id": name}]}))
+    both = read_claims(two, one)
+    assert (both.title, [each.id for each in both.claims]) == ("Claims b; Claims a", ["b", "a"])
+    with pytest.raises(SpecError, match=r"Claim a is in .*one\.yaml and in .*one\.yaml; rename one"):
+        read_claims(one, one)
+
+
 def test_the_shipped_claims_are_about_shipped_suites_and_known_metrics() -> None:
-    claims = read_claims(shipped_claims())
+    claims = read_claims(*shipped_claims())
     require_claimable(claims)
     assert set(claims.suites) <= set(list_suites())
     lengths = {item.context_length for name in claims.suites for item in load_suite(name).items()}
     for one in claims.claims:
         for contexts in (strata.contexts for strata in (one.strata, one.against_strata) if strata):
             assert contexts is None or set(contexts.only) <= lengths
-    assert {claim.source for claim in claims.claims} == {"paper", "control"}
+    of_files = [{claim.source for claim in read_claims(path).claims} for path in shipped_claims()]
+    assert of_files == [{"paper"}, {"control"}]
 
 
 def test_the_claim_file_is_no_suite() -> None:
-    assert shipped_claims().is_file()
-    assert shipped_claims().stem not in list_suites()
+    assert [path.name for path in shipped_claims()] == ["claims-paper.yaml", "claims-checks.yaml"]
+    assert not {path.stem for path in shipped_claims()} & set(list_suites())

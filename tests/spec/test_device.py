@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hyflash_bench.errors import SpecError, UnknownName, UsageError
-from hyflash_bench.spec.device import DeviceProfile, device_names, read_device
+from hyflash_bench.spec.device import DeviceProfile, device_names, host_path, read_device
 from hyflash_bench.spec.yaml import dump_yaml
 
 
@@ -100,6 +100,43 @@ def test_precisions_without_a_number_fall_back(asked: Any, peak: float):
 def test_what_is_wrong_is_said(path: str, value: Any, message: str):
     with pytest.raises(SpecError, match=message):
         DeviceProfile.parse(changed(path, value), "test")
+
+
+RATES = {**known(None), "flop_per_byte": [0.5, 8.0], "flop_per_s": [1e9, 9e9]}
+del RATES["value"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"flop_per_byte": [0.5]}, "at least 2 items"),
+        ({"flop_per_byte": [8.0, 0.5]}, "flop_per_byte must ascend"),
+        ({"flop_per_s": [1e9, 2e9, 3e9]}, "2 flop_per_byte and 3 flop_per_s"),
+        ({"flop_per_s": [1.0, 2e9]}, "flop_per_s 1 is absurd"),
+        ({"flop_per_s": [-1.0, 2e9]}, "greater than 0"),
+        ({"source": ""}, "at least 8 characters"),
+    ],
+)
+def test_what_is_wrong_with_measured_rates_is_said(change: dict[str, Any], message: str):
+    fine = DeviceProfile.parse({**GOOD, "product_rates": {"float32": RATES}}, "test")
+    assert fine.sourced()["product_rates.float32"].basis == "assumption"
+    with pytest.raises(SpecError, match=message):
+        DeviceProfile.parse({**GOOD, "product_rates": {"float32": {**RATES, **change}}}, "test")
+
+
+def test_measured_seconds_may_not_be_absurd():
+    for key, value in (("operator_s", known(1.0)), ("routine_s", {"suffix.draft": known(100.0)})):
+        with pytest.raises(SpecError, match="is absurd"):
+            DeviceProfile.parse({**GOOD, key: value}, "test")
+
+
+def test_the_host_has_to_be_calibrated_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HYFLASH_BENCH_CACHE", str(tmp_path))
+    with pytest.raises(UsageError, match="hyflash-bench calibrate"):
+        read_device("host")
+    host_path().parent.mkdir()
+    host_path().write_text(dump_yaml({**GOOD, "name": "host", "kind": "host"}))
+    assert read_device("host").kind == "host"
 
 
 def test_a_profile_of_ones_own_is_read_by_its_path(tmp_path: Path):

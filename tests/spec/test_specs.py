@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hyflash_bench.errors import SpecError, UsageError
 from hyflash_bench.spec.drafter import DrafterSpec
-from hyflash_bench.spec.plan import Cell, content_id
+from hyflash_bench.spec.plan import Cap, Cell, content_id
 from hyflash_bench.spec.run import RunSpec
 from hyflash_bench.spec.sampling import Sampling
 from hyflash_bench.spec.units import format_bytes, parse_bytes
@@ -72,7 +72,8 @@ def test_drafters_from_bad_text(text, words):
         ({"top_k": 5}, "need a temperature"),
         ({"drafters": ["suffix", "suffix"]}, "given twice"),
         ({"drafters": []}, "drafters"),
-        ({"device": "tpu"}, "device"),
+        ({"backend": "tpu"}, "backend"),
+        ({"device": "cuda"}, "backend: cuda"),
         ({"contexts": ["many"]}, "contexts"),
     ],
 )
@@ -125,7 +126,7 @@ def cell(**changes) -> Cell:
     values = {
         "target_id": "t", "target": "tiny", "drafter": DrafterSpec.from_text("suffix"),
         "drafter_version": "", "suite": "quick", "suite_hash": "h", "task": "talk",
-        "memory_cap_bytes": None, "sampling": Sampling(), "seed": 0, "repeat": 0,
+        "cap": None, "sampling": Sampling(), "seed": 0, "repeat": 0,
         "max_new_tokens": 8, "draft_budget": 16, "mode": "both",
     }  # fmt: skip
     return Cell(**{**values, **changes})
@@ -134,7 +135,9 @@ def cell(**changes) -> Cell:
 def test_a_cells_name_changes_with_all_that_changes_its_number():
     changes = [
         {"target_id": "u"}, {"drafter": DrafterSpec.from_text("suffix:max_depth=8")},
-        {"drafter_version": "2"}, {"suite_hash": "i"}, {"task": "x"}, {"memory_cap_bytes": 1},
+        {"drafter_version": "2"}, {"suite_hash": "i"}, {"task": "x"}, {"cap": Cap(1)},
+        {"cap": Cap(2)}, {"cap": Cap(1, policy="window")}, {"cap": Cap(1, device="pi")},
+        {"cap": Cap(1, "enforced")}, {"cap": Cap(1, weight_bits=4)},
         {"sampling": Sampling(temperature=0.7)}, {"seed": 1}, {"repeat": 1},
         {"max_new_tokens": 9}, {"draft_budget": 8}, {"mode": "live"},
     ]  # fmt: skip

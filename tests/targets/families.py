@@ -64,11 +64,11 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def make_model(family: str, *, seed: int = 0) -> Any:
+def make_model(family: str, *, seed: int = 0, **changed: Any) -> Any:
     """A random model; its weights are large enough for attention to be far from uniform."""
     kind, changes = FAMILIES[family]
     config_class = getattr(transformers, "Gemma3TextConfig" if kind == "Gemma3" else f"{kind}Config")
-    sizes = _SIZES | changes
+    sizes = _SIZES | changes | changed
     torch.manual_seed(seed)
     model = getattr(transformers, f"{kind}ForCausalLM")(
         config_class(**sizes, attn_implementation="eager")

@@ -7,10 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hyflash_bench.footprint import KVChoice
 from hyflash_bench.targets.cache import KVCache
 
 
-def make_cache(capacity: int = 12, length: int = 0) -> KVCache:
+def make_cache(capacity: int = 12, length: int = 0, kv_dtype: KVChoice = "auto") -> KVCache:
     cache = KVCache(
         num_layers=2,
         num_kv_heads=3,
@@ -18,54 +19,46 @@ def make_cache(capacity: int = 12, length: int = 0) -> KVCache:
         capacity=capacity,
         dtype=torch.float32,
         device=torch.device("cpu"),
+        kv_dtype=kv_dtype,
     )
-    slots = torch.arange(cache.rows.shape[3], dtype=torch.float32)
-    cache.rows.copy_(slots[None, None, None, :, None].expand_as(cache.rows))
+    slots = torch.arange(cache.num_slots)
+    cache.numbers.copy_(slots[:, None])
+    if cache.scales is not None:
+        cache.scales.copy_(slots)
     cache.length = length
     return cache
 
 
 def held(cache: KVCache) -> list[int]:
     """The slot numbers that the cache was filled with, as they stand now."""
-    rows = cache.rows[:, :, :, : cache.length]
-    assert (rows == rows[0, 0, 0, :, 0][:, None]).all()
-    return [int(slot) for slot in rows[0, 0, 0, :, 0]]
+    rows = cache.numbers[:, :, :, : cache.length]
+    slots = rows[0, 0, 0, :, 0]
+    assert (rows == slots[:, None]).all()
+    assert cache.scales is None or (cache.scales[:, :, :, : cache.length] == slots).all()
+    return [int(slot) for slot in slots]
 
 
-@given(st.data())
-def test_keep_moves_a_path_down_and_forgets_the_rest(data: st.DataObject) -> None:
+@given(st.data(), st.sampled_from(["float32", "int8"]))
+def test_keep_moves_a_path_down_and_forgets_the_rest(data: st.DataObject, kv_dtype: KVChoice) -> None:
     length = data.draw(st.integers(1, 12))
     start = data.draw(st.integers(0, length - 1))
     path = sorted(data.draw(st.sets(st.integers(0, length - start - 1))))
-    cache = make_cache(12, length)
+    cache = make_cache(12, length, kv_dtype)
 
     cache.keep(start, torch.tensor(path, dtype=torch.int64))
 
     assert held(cache) == [*range(start), *(start + row for row in path)]
 
 
-def test_layers_are_views_of_one_allocation() -> None:
-    cache = make_cache(8)
-
-    (storage,) = cache.tensors()
-
-    assert len(cache.layers) == 2
-    assert all(
-        part.untyped_storage().data_ptr() == storage.data_ptr() for pair in cache.layers for part in pair
-    )
-    assert cache.bytes() == storage.nbytes == 8 * cache.bytes_per_token
-    assert cache.bytes_per_token == 2 * 2 * 3 * 4 * 4
-
-
 def test_truncate_moves_the_length_and_nothing_else() -> None:
     cache = make_cache(12, 9)
-    before = cache.rows.clone()
+    before = cache.numbers.clone()
 
     cache.truncate(4)
 
     assert cache.length == 4
     assert cache.free == 8
-    assert torch.equal(cache.rows, before)
+    assert torch.equal(cache.numbers, before)
 
 
 @pytest.mark.parametrize("length", [-1, 10])
@@ -80,10 +73,12 @@ def test_keep_refuses_what_is_no_path(path: list[int]) -> None:
         make_cache(12, 9).keep(3, torch.tensor(path))
 
 
-def test_saved_rows_come_back_whatever_happened_between() -> None:
-    cache = make_cache(12, 10)
+@pytest.mark.parametrize("kv_dtype", ["float32", "int8"])
+def test_saved_rows_come_back_whatever_happened_between(kv_dtype: KVChoice) -> None:
+    cache = make_cache(12, 10, kv_dtype)
     saved = cache.save(4, 10)
-    cache.rows[:, :, :, 4:] = -1
+    for part in cache.tensors():
+        part[:, :, :, 4:] = -1
     cache.truncate(7)
 
     cache.restore(saved)

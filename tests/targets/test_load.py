@@ -49,7 +49,8 @@ def test_half_precision_stays_close(tiny_target: Path) -> None:
     passed = half.prefill(tokens, cache)
 
     assert half.info.dtype == "bfloat16"
-    assert cache.rows.dtype == torch.bfloat16
+    assert half.info.kv_dtype == "bfloat16"
+    assert cache.numbers.dtype == torch.bfloat16
     assert passed.logits.dtype == torch.float32
     assert torch.nn.functional.cosine_similarity(passed.logits, expected).item() > 0.99
 
@@ -90,7 +91,7 @@ def test_an_absent_device_is_refused(tiny_target: Path) -> None:
         pytest.skip("there is one")
 
     with pytest.raises(UsageError, match=r"'cuda:0' is not available here\. Usable: cpu"):
-        load_target(TargetSpec(target=str(tiny_target), device="cuda:0"))
+        load_target(TargetSpec(target=str(tiny_target), backend="cuda:0"))
 
 
 def test_remote_code_without_a_commit_is_refused() -> None:

@@ -30,8 +30,12 @@ def test_a_plan_survives_being_written_down():
 
 def test_only_where_and_how_long_may_change():
     plan = _plan()
-    assert plan.differences(_plan(steps=9, max_minutes=5, device="cuda", save_every_s=1)) == {}
+    assert plan.differences(_plan(steps=9, max_minutes=5, backend="cuda", save_every_s=1)) == {}
     assert plan.differences(_plan(learning_rate=0.5)) == {"learning_rate": (0.0003, 0.5)}
+
+
+def test_recipes_that_call_the_backend_device_are_read():
+    assert _plan(device="cuda:1") == _plan(backend="cuda:1")
 
 
 def test_unknown_keys_and_bad_values_are_named():

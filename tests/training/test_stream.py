@@ -64,11 +64,28 @@ def test_segments_start_documents_at_their_start_and_keep_to_their_size():
 
 
 def test_long_documents_are_taken_whole_as_often_as_asked():
-    long = [Document.of(0, np.full(100, 2, np.uint8), (2,))]
-    for share, expected in ((0.0, {50}), (1.0, {100})):
-        segments = pack(long, Packing(50, 120, share), np.random.default_rng(0))
-        assert {segment.num_tokens for segment in segments} == expected
-        assert len(segments) == 2  # as often as it is long
+    roles = np.where(np.arange(100) < 40, 2, 0).astype(np.uint8)
+    assert _taken(roles, long_share=0.0) == {50}
+    assert _taken(roles, long_share=0.5) == {50, 100}
+    assert _taken(roles, long_share=1.0) == {100}
+
+
+def test_documents_whose_replies_come_late_are_always_taken_whole():
+    roles = np.where(np.arange(100) >= 60, 2, 0).astype(np.uint8)
+    assert _taken(roles, long_share=0.0) == {100}
+
+
+def test_documents_come_as_often_as_there_is_to_learn_from_them():
+    for num_scored, visits in ((3, 1), (50, 1), (99, 2)):
+        roles = np.where(np.arange(100) > 99 - num_scored, 2, 0).astype(np.uint8)
+        documents = [Document.of(0, roles, (2,))]
+        assert len(pack(documents, Packing(50, 120, 1.0), np.random.default_rng(0))) == visits
+
+
+def _taken(roles, long_share):
+    documents = [Document.of(index, roles, (2,)) for index in range(20)]
+    segments = pack(documents, Packing(50, 120, long_share), np.random.default_rng(0))
+    return {segment.num_tokens for segment in segments}
 
 
 def test_anchors_are_ascending_scored_and_never_first_of_a_document():
@@ -84,6 +101,24 @@ def test_candidates_are_rows_before_scored_tokens():
     roles = np.array([0, 2, 2, 1, 1, 3, 3, 0], np.uint8)
     assert Document.of(0, roles, (2, 3)).candidates.tolist() == [1, 4, 5]
     assert Document.of(0, roles, (3,)).candidates.tolist() == [4, 5]
+
+
+def test_candidates_in_repeated_passages_are_thinned_out():
+    loop = list(range(10)) * 30
+    roles = np.full(300, 2, np.uint8)
+    everything, some, none = (
+        Document.of(0, roles, (2,), loop, share).candidates for share in (1.0, 0.25, 0.0)
+    )
+    assert len(everything) == 298
+    # The second round's first seven tokens end no run of eight that was there before.
+    assert none.tolist() == list(range(1, 16))
+    assert 40 < len(some) < 120
+    assert set(none) < set(some) < set(everything)
+
+
+def test_text_that_does_not_repeat_keeps_all_its_candidates():
+    roles = np.full(50, 2, np.uint8)
+    assert len(Document.of(0, roles, (2,), range(50), 0.0).candidates) == 48
 
 
 def test_enough_anchors_are_deep():

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Literal, Self, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 import torch
 from pydantic import Field, model_validator
@@ -32,9 +32,10 @@ from hyflash_bench.drafters.networks.fit import LeastSquares, wanted_rows
 from hyflash_bench.drafters.networks.inherit import inherit
 from hyflash_bench.drafters.networks.layers import rotary_tables
 from hyflash_bench.drafters.networks.layout import Layout
-from hyflash_bench.drafters.networks.markov import MarkovHead, draft_places
+from hyflash_bench.drafters.networks.markov import MarkovHead
 from hyflash_bench.drafters.networks.memory import MemoryReader, MemoryWriter
 from hyflash_bench.drafters.networks.network import DraftNetwork, NetworkConfig
+from hyflash_bench.drafters.networks.places import draft_places
 from hyflash_bench.drafters.networks.products import Linear
 
 __all__ = ["BlockConfig", "BlockNetwork"]
@@ -57,6 +58,12 @@ class BlockConfig(NetworkConfig):
     memory_heads: int = Field(3, ge=1, description="Heads of the memory, H.")
     memory_key_dim: int = Field(64, ge=1, description="Size of a key, dk.")
     memory_value_dim: int = Field(64, ge=1, description="Size of a value, dv.")
+    memory_shifts: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        (), description="Rows by which each head's keys lag behind its values; empty for none."
+    )
+    follow_heads: int = Field(
+        0, ge=0, description="Key heads with which slot j weighs a row by the key j rows before it."
+    )
     shared_memory: bool = Field(False, description="One state for all layers instead of one a layer.")
     half_lives: tuple[float, float] = Field(
         (64.0, 4096.0), description="Shortest and longest half-life of the heads at the start, in rows."
@@ -81,6 +88,12 @@ class BlockConfig(NetworkConfig):
             raise ValueError("full attention leaves nothing for a memory; set memory to none")
         if self.attention == "none" and self.memory == "none":
             raise ValueError("with neither attention nor memory no context is read; choose one")
+        if self.memory_shifts and len(self.memory_shifts) != self.memory_heads:
+            raise ValueError(
+                f"memory_shifts {list(self.memory_shifts)} must be {self.memory_heads}, one a head"
+            )
+        if self.follow_heads > self.target.num_kv_heads:
+            raise ValueError(f"follow_heads {self.follow_heads} exceeds {self.target.num_kv_heads} key heads")
         if not 1 <= self.half_lives[0] <= self.half_lives[1]:
             raise ValueError(f"half_lives {list(self.half_lives)} must ascend from 1 or more")
         return self
@@ -117,7 +130,7 @@ class BlockNetwork(DraftNetwork):
         target, size = config.target, config.target.hidden_size
         num_sources = len(config.taps) + config.last_hidden
         self.fuse = Linear(num_sources * size, size, bias=False)
-        self.block_input = BlockInput(size, config.num_slots, config.slot_rank, target.norm_eps)
+        self.block_input = BlockInput(size, config.num_slots, config.slot_rank)
         width = config.intermediate_size or target.intermediate_size
         heads = (config.memory_heads, config.memory_key_dim, config.memory_value_dim)
 
@@ -127,7 +140,8 @@ class BlockNetwork(DraftNetwork):
             return MemoryReader(size, config.num_slots, *heads, target.norm_eps)
 
         layers = [BlockLayer(target, width, reader()) for _ in range(config.num_layers)]
-        writers = [MemoryWriter(size, *heads) for _ in range(config.num_states)]
+        shifts = config.memory_shifts
+        writers = [MemoryWriter(size, *heads, shifts) for _ in range(config.num_states)]
         for writer in writers:
             writer.reset_gates(*config.half_lives)
         for index, layer in enumerate(layers if writers else []):
@@ -156,12 +170,15 @@ class BlockNetwork(DraftNetwork):
     def warm_start(self, batches: Iterable[Batch]) -> None:
         """See :meth:`DraftNetwork.warm_start`."""
         size, num_slots = self.config.target.hidden_size, self.config.num_slots
-        fit = LeastSquares(2 * size, num_slots, size)
+        fit, known = LeastSquares(2 * size, num_slots, size), []
         for batch, wanted in wanted_rows(batches, num_slots):
             before = (batch.anchors - 1).to(wanted.device)
             last_rows = self.context_rows(batch.features.rows(before))
-            inputs = self.block_input.inputs(self.embed(batch.tokens[batch.anchors]), last_rows)
+            inputs = self.known_of(batch.tokens[batch.anchors], last_rows)
             fit.add(inputs, wanted / self.head.norm.weight)
+            known.append(inputs)
+        if self.copying is not None and fit.num_rows > 2 * size:
+            self.copying.fit(torch.cat(known))
         if fit.num_rows > 2 * size:
             self.block_input.take(fit.solve())
             for layer in self.layers:  # what they add is learnt from nothing
@@ -186,14 +203,15 @@ class BlockNetwork(DraftNetwork):
             if index < config.num_states:
                 states = layout.states(partial(self.writes, index), context, config.rule)
             sides = layer.sides(layer.input_norm(context), row_tables)
-            hidden = layer(hidden, block_tables, lambda *own, sides=sides: attention(own, sides), states)
+            look = partial(_look, attention, sides, config.follow_heads)
+            hidden = layer(hidden, block_tables, look, states)
         logits: Tensor = self.head(hidden)
         if self.markov is not None:
             logits = logits + self.markov(self._places_before(batch, last_tokens).to(context.device))
-        return logits
+        return self.with_copies(logits, batch, context)
 
     def context_rows(self, features: Features) -> Tensor:
-        """Fuse features of T verified rows: ``[T, d]``."""
+        """See :meth:`DraftNetwork.context_rows`: features are fused."""
         sources = [features.taps[layer] for layer in self.config.taps]
         if self.config.last_hidden:
             assert features.last_hidden is not None
@@ -208,12 +226,19 @@ class BlockNetwork(DraftNetwork):
             last_tokens: ``[N]`` ids of the anchors.
             last_rows: ``[N, d]`` fused rows just before them.
         """
-        rows: Tensor = self.block_input(self.embed(last_tokens), last_rows)
+        rows: Tensor = self.block_input(self.known_of(last_tokens, last_rows))
         return rows
 
-    def writes(self, index: int, rows: Tensor) -> Writes:
-        """What fused rows ``[T, d]`` write to one of the memories."""
-        writes: Writes = self.writers[index](self.layers[index].input_norm(rows))
+    def writes(self, index: int, rows: Tensor, before: Tensor | None = None) -> Writes:
+        """What fused rows ``[T, d]`` write to one of the memories.
+
+        Args:
+            index: Of the memory.
+            rows: What is written.
+            before: Rows just before them, as many as the largest shift; None at a document's start.
+        """
+        norm = self.layers[index].input_norm
+        writes: Writes = self.writers[index](norm(rows), None if before is None else norm(before))
         return writes
 
     def rotations(self, positions: Tensor) -> tuple[Tensor, Tensor]:
@@ -229,3 +254,8 @@ class BlockNetwork(DraftNetwork):
         # Tokens of the next document are none of this one's business.
         places[:, 1:].masked_fill_(~is_inside[:, :-1], self.config.draft_vocab_size)
         return places
+
+
+def _look(attention: Any, sides: tuple[Tensor, Tensor], follow: int, *own: Tensor) -> Tensor:
+    mixed: Tensor = attention(own, sides, follow)
+    return mixed

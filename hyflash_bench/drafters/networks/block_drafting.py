@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -11,10 +12,11 @@ import torch
 from torch import Tensor
 
 from hyflash_bench.drafters.base import Draft, Features, Held, MemoryKind
+from hyflash_bench.drafters.formats.load import Network
 from hyflash_bench.drafters.networks.block import BlockConfig, BlockNetwork
 from hyflash_bench.drafters.networks.context_state import ContextState, WindowState
-from hyflash_bench.drafters.networks.markov import draft_places
-from hyflash_bench.drafters.networks.network import DraftNetwork
+from hyflash_bench.drafters.networks.copying import with_votes
+from hyflash_bench.drafters.networks.places import draft_places
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.drafters.trained import TrainedDrafter
 from hyflash_bench.errors import DrafterError
@@ -37,9 +39,9 @@ class BlockDrafter(TrainedDrafter):
         """Whether a network of this shape is this drafter's."""
 
     def _new_state(self) -> ContextState:
-        return WindowState(self.network)
+        return WindowState(self.network, kv_dtype=self.options.kv_dtype)
 
-    def _adopt(self, network: DraftNetwork, folder: Path) -> None:
+    def _adopt(self, network: Network, folder: Path) -> None:
         assert isinstance(network, BlockNetwork)
         config = network.config
         if not self.accepts(config):
@@ -51,12 +53,17 @@ class BlockDrafter(TrainedDrafter):
     def reset(self) -> None:
         """See :meth:`Drafter.reset`."""
         self._state = self._new_state()
+        self._copies = self._new_copies()
 
     @torch.inference_mode()
     def observe(self, tokens: Tensor, features: Features) -> None:
         """See :meth:`Drafter.observe`."""
-        if len(tokens):
-            self._state.extend(self.network.context_rows(features))
+        if not len(tokens):
+            return
+        rows = self.network.context_rows(features)
+        self._state.extend(rows)
+        if self._copies is not None:
+            self._copies.extend(tokens, rows)
 
     @torch.inference_mode()
     def draft(self, last_token: int, budget: int, sampler: Sampler, along: Tensor | None = None) -> Draft:
@@ -74,7 +81,7 @@ class BlockDrafter(TrainedDrafter):
 
     def memory(self) -> list[Held]:
         """See :meth:`Drafter.memory`."""
-        return [*self._weights(), *self._state.held()]
+        return [*self._weights(), *self._state.held(), *self._held_copies()]
 
     def memory_formula(self, context_length: int) -> dict[MemoryKind, int]:
         """See :meth:`Drafter.memory_formula`."""
@@ -90,7 +97,30 @@ class BlockDrafter(TrainedDrafter):
         logits = self._block_logits(last_token, len(along))
         before = [last_token, *along[:-1].tolist()][: len(along)]
         places = draft_places(torch.tensor(before, device=logits.device), self.network.head.draft_ids)
-        return logits if self.network.markov is None else logits + self.network.markov(places)
+        votes = self._votes(last_token)
+        return self._settled(logits, places, None if votes is None else votes[: len(logits)])
+
+    def _settled(self, logits: Tensor, places_before: Tensor, votes: Tensor | None) -> Tensor:
+        """Logits ``[M, V_d]`` of some slots with what the tokens before them and copying say.
+
+        Args:
+            logits: ``[M, V_d]`` of the network.
+            places_before: ``[M]`` of the tokens before the slots, in the draft vocabulary.
+            votes: ``[M, V_d]``, or None.
+        """
+        if self.network.markov is not None:
+            logits = logits + self.network.markov(places_before)
+        return logits if votes is None else with_votes(logits, votes)
+
+    def _slots(self, last_token: int, length: int) -> Iterator[Callable[[Tensor], Tensor]]:
+        """For each slot: its logits ``[V_d]``, once the place ``[1]`` of the token before it is known."""
+        votes = self._votes(last_token)
+        for slot, row in enumerate(self._block_logits(last_token, length)):
+            copied = None if votes is None else votes[slot, None]
+            yield partial(self._settled_slot, row, copied)
+
+    def _settled_slot(self, row: Tensor, votes: Tensor | None, place_before: Tensor) -> Tensor:
+        return self._settled(row[None], place_before, votes)[0]
 
     def _block_logits(self, last_token: int, length: int) -> Tensor:
         """Logits of the first slots. The block is computed whole, since its slots see each other."""
@@ -105,23 +135,23 @@ class BlockDrafter(TrainedDrafter):
         return logits
 
     def _likeliest(self, last_token: int, length: int) -> Draft:
-        logits = self._block_logits(last_token, length)
-        if self.network.markov is None:
-            return self._chain(logits.argmax(-1))
-        place = self._place(last_token)
-        chosen = []
-        for row in logits:
-            place = (row + self.network.markov(place)[0]).argmax(-1, keepdim=True)
+        place, confidence = self._place(last_token), 1.0
+        chosen: list[Tensor] = []
+        for logits_after in self._slots(last_token, length):
+            row = logits_after(place)
+            place = row.argmax(-1, keepdim=True)
+            confidence = self._confidence(confidence, row, place)
+            if confidence < self.options.min_confidence:
+                break
             chosen.append(place)
-        return self._chain(torch.cat(chosen))
+        return self._chain(torch.cat(chosen)) if chosen else Draft.empty()
 
     def _drawn(self, last_token: int, length: int, sampler: Sampler) -> Draft:
         """Drawn over the draft vocabulary: a token outside it has no chance in either form."""
         place = self._place(last_token)
         chosen, rows = [], []
-        for row in self._block_logits(last_token, length):
-            if self.network.markov is not None:
-                row = row + self.network.markov(place)[0]  # noqa: PLW2901
+        for logits_after in self._slots(last_token, length):
+            row = logits_after(place)
             rows.append(sampler.probabilities(row))
             place = torch.tensor([sampler.draw(rows[-1])], device=row.device)
             chosen.append(place)

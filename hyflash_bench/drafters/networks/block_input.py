@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from hyflash_bench.drafters.networks.fit import SlotMaps, shared_basis
 from hyflash_bench.drafters.networks.products import Linear
@@ -19,12 +18,10 @@ class BlockInput(nn.Module):
         size: Hidden size, d.
         num_slots: B.
         rank: Of the corrections; 0 for none.
-        eps: Of the norms of both inputs, which have no gain.
     """
 
-    def __init__(self, size: int, num_slots: int, rank: int, eps: float) -> None:
+    def __init__(self, size: int, num_slots: int, rank: int) -> None:
         super().__init__()
-        self.eps = eps
         self.shared = Linear(2 * size, size, bias=False)
         with torch.no_grad():  # as the embedding, until something better is known
             self.shared.weight.copy_(torch.eye(size, 2 * size))
@@ -34,16 +31,8 @@ class BlockInput(nn.Module):
             self.narrow = Linear(2 * size, rank, bias=False)
             self.widen = nn.Parameter(torch.zeros(num_slots, size, rank))
 
-    def inputs(self, embedded: Tensor, last_rows: Tensor) -> Tensor:
-        """``[N, d]`` embeddings of the anchors and fused rows before them: ``[N, 2d]``, normalised."""
-        sides = [
-            functional.rms_norm(row.float(), row.shape[-1:], eps=self.eps) for row in (embedded, last_rows)
-        ]
-        return torch.cat(sides, dim=-1).to(embedded.dtype)
-
-    def forward(self, embedded: Tensor, last_rows: Tensor) -> Tensor:
-        """``[N, d]`` of each to ``[N, B, d]``."""
-        inputs = self.inputs(embedded, last_rows)
+    def forward(self, inputs: Tensor) -> Tensor:
+        """``[N, 2d]``, see :meth:`DraftNetwork.known_of`, to ``[N, B, d]``."""
         rows: Tensor = self.shared(inputs)[:, None] + self.codes
         if self.narrow is not None:
             rows = rows + torch.einsum("nr,bdr->nbd", self.narrow(inputs), self.widen.to(inputs.dtype))
@@ -51,7 +40,7 @@ class BlockInput(nn.Module):
 
     @torch.no_grad()
     def take(self, maps: SlotMaps) -> None:
-        """Start from maps that were fitted to :meth:`inputs`."""
+        """Start from maps that were fitted to such inputs."""
         self.shared.weight.copy_(maps.weights[0])
         self.codes.copy_(maps.biases)
         if self.narrow is not None:

@@ -19,6 +19,7 @@ from hyflash_bench.drafters.networks.network import DraftNetwork, TargetShape
 from hyflash_bench.errors import DrafterError, HyFlashError
 from hyflash_bench.spec.baselines import DEFAULT_CHECKPOINTS, checkpoint_folder, shipped_baselines
 from hyflash_bench.spec.drafter import DrafterSpec
+from hyflash_bench.spec.formats.recognise import cached_snapshot, is_hub_id
 
 __all__ = ["KINDS", "find_checkpoint", "load_network", "network_class", "save_network"]
 
@@ -117,14 +118,17 @@ def find_checkpoint(drafter: str, given: str, context: LoadContext) -> Path:
 
     Args:
         drafter: Its name, for the default.
-        given: A folder, the name of a baseline shipped for the target, or nothing.
+        given: A folder, the name of a baseline shipped for the target, a hub id, or nothing.
         context: The loaded target.
 
     Raises:
         DrafterError: There is none; lists what there is.
+        MissingDependency: The hub could not be reached.
     """
     spec = DrafterSpec(name=drafter, options={"checkpoint": given})
     found = checkpoint_folder(spec, context.info.name)
+    if found is None and is_hub_id(given):
+        found = cached_snapshot(given, download=True)
     if found is not None:
         return found
     names = [baseline.name for baseline in shipped_baselines(context.info.name)]

@@ -12,7 +12,16 @@ from hyflash_bench.drafters.networks.attention import attend_all
 from hyflash_bench.drafters.networks.block import BlockConfig, BlockNetwork
 from hyflash_bench.drafters.networks.delta import chunk_states
 from hyflash_bench.drafters.networks.layers import rotary_tables, rotate
-from hyflash_bench.footprint import BLOCK_ROWS, block_held, rounded_up, window_rows
+from hyflash_bench.footprint import (
+    BLOCK_ROWS,
+    KVChoice,
+    block_held,
+    kv_row_bytes,
+    last_shift,
+    rounded_up,
+    window_rows,
+)
+from hyflash_bench.kv import KVRows
 
 __all__ = ["ContextState", "GrowingState", "WindowState", "document_state", "state_shape"]
 
@@ -23,20 +32,30 @@ class ContextState(ABC):
     Attributes:
         position: Where the next anchor stands in the rotation of the keys.
         last_row: ``[d]``, the fused features of the last verified token, zeros before the first.
-        keys: ``[L, kv_heads, capacity, hd]``, rotated.
-        values: Likewise.
+        kv: Keys, rotated, and values of every layer.
+
+    Args:
+        network: Whose layers make keys and values.
+        kv_dtype: Precision that they are kept in.
     """
 
     position: int
-    keys: Tensor
-    values: Tensor
 
-    def __init__(self, network: BlockNetwork) -> None:
+    def __init__(self, network: BlockNetwork, kv_dtype: KVChoice = "auto") -> None:
         self.network = network
         self.config = network.config
         weight = network.fuse.weight
-        self.last_row = weight.new_zeros(self.config.target.hidden_size)
-        self._allocate(0)
+        target = self.config.target
+        self.last_row = weight.new_zeros(target.hidden_size)
+        self.kv = KVRows(
+            num_layers=self.config.num_layers,
+            num_kv_heads=target.num_kv_heads,
+            head_dim=target.head_dim,
+            num_slots=self._capacity(0),
+            dtype=weight.dtype,
+            device=weight.device,
+            kv_dtype=kv_dtype,
+        )
 
     def extend(self, rows: Tensor) -> None:
         """Take in fused features ``[T, d]`` of the next T verified tokens, T at least 1."""
@@ -46,10 +65,10 @@ class ContextState(ABC):
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Attention of the block ``[1, B, heads, hd]`` over what is held and itself: ``[1, B, ...]``."""
         first, last = self._held_rows()
-        end = last + keys.shape[1]
-        self.keys[layer, :, last:end] = keys[0].transpose(0, 1)
-        self.values[layer, :, last:end] = values[0].transpose(0, 1)
-        return attend_all(queries[0], self.keys[layer, :, first:end], self.values[layer, :, first:end])[None]
+        self.kv.write(layer, last, keys[0], values[0])
+        seen = self.kv.read(layer, slice(first, last + keys.shape[1]))
+        mixed = attend_all(queries[0].to(self.kv.dtype), *seen, self.config.follow_heads)
+        return mixed[None].to(queries.dtype)
 
     def memory(self, layer: int) -> Tensor | None:
         """``[1, H, dk, dv]`` that a layer reads, None without a memory."""
@@ -57,11 +76,17 @@ class ContextState(ABC):
 
     def held(self) -> list[Held]:
         """All tensors kept alive."""
-        return [Held("kv", self.keys), Held("kv", self.values), Held("buffer", self.last_row)]
+        return [*(Held("kv", tensor) for tensor in self.kv.tensors()), Held("buffer", self.last_row)]
 
     def formula(self, context_length: int) -> dict[MemoryKind, int]:
         """Bytes by kind after so many rows."""
-        return block_held(self.config, context_length, self.last_row.element_size())
+        return self._formula(context_length)
+
+    def _formula(self, context_length: int, limit: int = 0) -> dict[MemoryKind, int]:
+        target = self.config.target
+        row_bytes = kv_row_bytes(target.num_kv_heads, target.head_dim, self.kv.kv_dtype)
+        size = self.last_row.element_size()
+        return block_held(self.config, context_length, size, limit=limit, kv_row_bytes=row_bytes)
 
     @abstractmethod
     def _append(self, rows: Tensor) -> None: ...
@@ -73,21 +98,11 @@ class ContextState(ABC):
     @abstractmethod
     def _capacity(self, context_length: int) -> int: ...
 
-    def _allocate(self, context_length: int) -> None:
-        target = self.config.target
-        rows = self._capacity(context_length)
-        shape = (self.config.num_layers, target.num_kv_heads, rows, target.head_dim)
-        self.keys = self.last_row.new_zeros(shape)
-        self.values = self.last_row.new_zeros(shape)
-
     def _write(self, rows: Tensor, place: int, position: int) -> None:
         """Keys and values of rows, from a place on, rotated from a position on."""
-        end = place + len(rows)
         tables = self.network.rotations(torch.arange(position, position + len(rows), device=rows.device))
         for index, layer in enumerate(self.network.layers):
-            keys, values = layer.sides(layer.input_norm(rows), tables)
-            self.keys[index, :, place:end] = keys.transpose(0, 1)
-            self.values[index, :, place:end] = values.transpose(0, 1)
+            self.kv.write(index, place, *layer.sides(layer.input_norm(rows), tables))
 
 
 class WindowState(ContextState):
@@ -100,13 +115,16 @@ class WindowState(ContextState):
     Args:
         network: Whose layers and memories are used.
         fixed: Read these states instead of the text's own, ``[num_states, H, dk, dv]``: a control.
+        kv_dtype: Precision of the window's keys and values.
 
     Attributes:
-        states: ``[num_states, H, dk, dv]`` float32, empty without a memory.
+        states: ``[num_states, H, dk, dv]`` float32 whatever else is kept in, empty without a memory.
     """
 
-    def __init__(self, network: BlockNetwork, fixed: Tensor | None = None) -> None:
-        super().__init__(network)
+    def __init__(
+        self, network: BlockNetwork, fixed: Tensor | None = None, *, kv_dtype: KVChoice = "auto"
+    ) -> None:
+        super().__init__(network, kv_dtype)
         config = self.config
         self.position = 0
         self._is_fixed = fixed is not None
@@ -115,6 +133,7 @@ class WindowState(ContextState):
             self.states.copy_(fixed)
         num_pending = self._most_rows if config.num_states else 0
         self._pending = self.last_row.new_zeros(num_pending, len(self.last_row))
+        self._folded = self.last_row.new_zeros(last_shift(config), len(self.last_row))
 
     def memory(self, layer: int) -> Tensor | None:
         """See :meth:`ContextState.memory`."""
@@ -124,7 +143,8 @@ class WindowState(ContextState):
 
     def held(self) -> list[Held]:
         """See :meth:`ContextState.held`."""
-        return [*super().held(), Held("state", self.states), Held("buffer", self._pending)]
+        waiting = [Held("buffer", self._pending), Held("buffer", self._folded)]
+        return [*super().held(), Held("state", self.states), *waiting]
 
     @property
     def _most_rows(self) -> int:
@@ -153,17 +173,20 @@ class WindowState(ContextState):
         if not self._is_fixed:
             oldest = torch.cat([self._pending[: self.position], rows])[:num_folded]
             for index, state in enumerate(self.states):
-                writes = self.network.writes(index, oldest)
+                writes = self.network.writes(index, oldest, self._folded)
                 state.copy_(chunk_states(writes, self.config.chunk, self.config.rule, state.clone())[-1])
+            if len(self._folded):
+                self._folded.copy_(torch.cat([self._folded, oldest])[-len(self._folded) :])
         kept = max(0, self.position - num_folded)
         if kept:
             moved = slice(num_folded, self.position)
             target = self.config.target
             back = rotary_tables(torch.tensor(-num_folded), target.head_dim, target.rope_theta)
-            device = self.keys.device
-            turned = rotate(self.keys[:, :, moved], (back[0].to(device), back[1].to(device)))
-            self.keys[:, :, :kept] = turned
-            self.values[:, :, :kept] = self.values[:, :, moved].clone()
+            tables = (back[0].to(self.last_row.device), back[1].to(self.last_row.device))
+            for layer in range(self.config.num_layers):
+                keys, values = self.kv.read(layer, moved)
+                turned = rotate(keys, tables).transpose(0, 1)
+                self.kv.write(layer, 0, turned, values.transpose(0, 1).clone())
             if self.config.num_states:
                 self._pending[:kept] = self._pending[moved].clone()
         self.position = kept
@@ -196,18 +219,18 @@ class GrowingState(ContextState):
     Args:
         network: Whose layers make keys and values.
         limit: Attend to so many of the last rows; 0 for all. With a limit, bytes are constant.
+        kv_dtype: Precision of keys and values.
     """
 
-    def __init__(self, network: BlockNetwork, limit: int = 0) -> None:
+    def __init__(self, network: BlockNetwork, limit: int = 0, *, kv_dtype: KVChoice = "auto") -> None:
         self._limit = limit
         self.position = 0
         self._num_held = 0
-        super().__init__(network)
+        super().__init__(network, kv_dtype)
 
     def formula(self, context_length: int) -> dict[MemoryKind, int]:
         """See :meth:`ContextState.formula`."""
-        size = self.last_row.element_size()
-        return block_held(self.config, context_length, size, limit=self._limit)
+        return self._formula(context_length, self._limit)
 
     def _held_rows(self) -> tuple[int, int]:
         first = max(0, self._num_held - self._limit) if self._limit else 0
@@ -227,13 +250,10 @@ class GrowingState(ContextState):
         self.position += len(arriving)
 
     def _make_room(self, num_rows: int) -> None:
-        room = self.keys.shape[2] - self.config.num_slots
+        room = self.kv.num_slots - self.config.num_slots
         if self._num_held + num_rows <= room:
             return
-        held_keys, held_values = self.keys, self.values
         first, last = self._held_rows()
         first = max(first, last - (self._limit - num_rows)) if self._limit else 0
-        self._allocate(self._num_held + num_rows)
+        self.kv.resize(self._capacity(self._num_held + num_rows), slice(first, last))
         self._num_held = last - first
-        self.keys[:, :, : self._num_held] = held_keys[:, :, first:last]
-        self.values[:, :, : self._num_held] = held_values[:, :, first:last]

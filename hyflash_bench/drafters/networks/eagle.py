@@ -92,6 +92,10 @@ class EagleNetwork(DraftNetwork):
         fused: Tensor = self.fusion(torch.cat(parts, dim=-1).to(self.fusion.weight.dtype))
         return fused
 
+    def context_rows(self, features: Features) -> Tensor:
+        """See :meth:`DraftNetwork.context_rows`."""
+        return self.fuse(features)
+
     def pair(self, tokens: Tensor, g: Tensor) -> Tensor:
         """``[R]`` ids and ``[R, d]`` features of the rows before them: ``[R, 2d]``."""
         return torch.cat([self.token_norm(self.embed(tokens)), self.feature_norm(g)], dim=-1)
@@ -142,10 +146,13 @@ class EagleNetwork(DraftNetwork):
         self.fusion.weight.zero_()
         self.fusion.weight[:, -size:] = torch.diag(1 / self.head.norm.weight)
         self.feature_norm.weight.fill_(1.0)
-        fit = LeastSquares(2 * size, 1, size, intercept=False)
+        fit, known = LeastSquares(2 * size, 1, size, intercept=False), []
         for batch, wanted in wanted_rows(batches, 1):
             g = self.fuse(batch.features.rows((batch.anchors - 1).to(wanted.device)))
             fit.add(self.pair(batch.tokens[batch.anchors], g), wanted / self.head.norm.weight)
+            known.append(self.known_of(batch.tokens[batch.anchors], g))
+        if self.copying is not None and fit.num_rows > 2 * size:
+            self.copying.fit(torch.cat(known))
         if fit.num_rows > 2 * size:
             self.residual.weight.copy_(fit.solve().weights[0])
             nn.init.zeros_(self.output.weight)  # what they add is learnt from nothing
@@ -162,7 +169,7 @@ class EagleNetwork(DraftNetwork):
             for span in batch.spans()
         ]
         logits: Tensor = self.head(torch.cat(hidden))
-        return logits
+        return self.with_copies(logits, batch, self.fuse(batch.features))
 
     def _unroll(self, tokens: Tensor, features: Features, anchors: Tensor) -> Tensor:
         """Hidden states ``[n, B, d]`` of the anchors of one document."""

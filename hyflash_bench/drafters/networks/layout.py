@@ -59,12 +59,15 @@ class Layout:
                 _Document(rows, part, anchors.to(device), boundaries.to(device), num_folded)
             )
 
-    def attend_near(self, own: tuple[Tensor, Tensor, Tensor], sides: tuple[Tensor, Tensor]) -> Tensor:
+    def attend_near(
+        self, own: tuple[Tensor, Tensor, Tensor], sides: tuple[Tensor, Tensor], follow: int = 0
+    ) -> Tensor:
         """Each block over its own block and the rows from its boundary to its anchor.
 
         Args:
             own: Queries, keys and values of all blocks.
             sides: Keys and values of all rows, ``[T, kv_heads, hd]``.
+            follow: Key heads that look for what came before.
         """
 
         def within(document: _Document, own: list[Tensor], sides: list[Tensor]) -> Tensor:
@@ -73,15 +76,18 @@ class Layout:
             first = document.boundaries[:, None] * self.chunk
             rows = first + torch.arange(self.span * self.chunk, device=own[0].device)
             visible = rows < document.anchors[:, None]
-            return attend_blocks(own[0], (own[1], own[2]), (near[0], near[1]), visible[:, None])
+            return attend_blocks(own[0], (own[1], own[2]), (near[0], near[1]), visible[:, None], follow)
 
         return self._by_document(within, own, sides)
 
-    def attend_full(self, own: tuple[Tensor, Tensor, Tensor], sides: tuple[Tensor, Tensor]) -> Tensor:
+    def attend_full(
+        self, own: tuple[Tensor, Tensor, Tensor], sides: tuple[Tensor, Tensor], follow: int = 0
+    ) -> Tensor:
         """Each block over its own block and all rows of its document before its anchor."""
 
         def within(document: _Document, own: list[Tensor], sides: list[Tensor]) -> Tensor:
-            return shared_context(own[0], (own[1], own[2]), (sides[0], sides[1]), document.anchors)
+            context = (sides[0], sides[1])
+            return shared_context(own[0], (own[1], own[2]), context, document.anchors, follow)
 
         return self._by_document(within, own, sides)
 

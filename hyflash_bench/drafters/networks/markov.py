@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from hyflash_bench.drafters.networks.products import Linear
 
-__all__ = ["MarkovHead", "draft_places"]
+__all__ = ["MarkovHead"]
 
 
 class MarkovHead(nn.Module):
@@ -29,16 +29,3 @@ class MarkovHead(nn.Module):
         """``[...]`` places in the draft vocabulary to ``[..., V_d]`` to add to the logits."""
         out: Tensor = self.out(functional.embedding(places, self.table))
         return out
-
-
-def draft_places(tokens: Tensor, draft_ids: Tensor) -> Tensor:
-    """Where tokens stand in the draft vocabulary; its size for those that do not.
-
-    Args:
-        tokens: ``[...]`` ids of the target.
-        draft_ids: ``[V_d]``, ascending.
-    """
-    places = torch.searchsorted(draft_ids, tokens)
-    size = len(draft_ids)
-    is_known = draft_ids[places.clamp(max=size - 1)] == tokens
-    return torch.where(is_known, places, size)

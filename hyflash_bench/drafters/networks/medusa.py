@@ -10,12 +10,14 @@ gain is used, starting at one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hyflash_bench.drafters.base import LoadContext, Requires
+from hyflash_bench.drafters.base import Features, LoadContext, Requires
 from hyflash_bench.drafters.networks.batch import Batch
 from hyflash_bench.drafters.networks.network import DraftNetwork, NetworkConfig
 from hyflash_bench.drafters.networks.products import product
@@ -58,8 +60,26 @@ class MedusaNetwork(DraftNetwork):
 
     def forward(self, batch: Batch) -> Tensor:
         """See :meth:`DraftNetwork.forward`."""
-        assert batch.features.last_hidden is not None
-        return self.logits(batch.features.last_hidden[batch.anchors - 1], self.config.num_slots)
+        rows = self.context_rows(batch.features)
+        logits = self.logits(rows[batch.anchors - 1], self.config.num_slots)
+        return self.with_copies(logits, batch, rows)
+
+    def context_rows(self, features: Features) -> Tensor:
+        """See :meth:`DraftNetwork.context_rows`: the target's last hidden state as it is."""
+        assert features.last_hidden is not None
+        return features.last_hidden.to(self.head.norm.weight.dtype)
+
+    @torch.no_grad()
+    def warm_start(self, batches: Iterable[Batch]) -> None:
+        """See :meth:`DraftNetwork.warm_start`: heads start as the target's own, copying is fitted."""
+        if self.copying is None:
+            return
+        known = []
+        for batch in batches:
+            rows = self.context_rows(batch.features.rows(batch.anchors - 1))
+            known.append(self.known_of(batch.tokens[batch.anchors], rows))
+        if known:
+            self.copying.fit(torch.cat(known))
 
     def logits(self, hidden: Tensor, num_slots: int) -> Tensor:
         """What the first heads say after each of N rows.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -25,11 +26,16 @@ class MemoryWriter(nn.Module):
     scale. A gate alone does not give a half-life, since later writes also erase: unit keys in ``dk``
     dimensions shrink what is stored to 1/e after about ``dk / beta`` writes. Strengths therefore
     start at ``ln 2 * dk / half-life``, at most 0.3.
+
+    A head with a shift binds the key of so many rows before to a row's value: asked with what is
+    now, it tells what came so many rows after.
     """
 
-    def __init__(self, size: int, heads: int, key_dim: int, value_dim: int) -> None:
+    def __init__(
+        self, size: int, heads: int, key_dim: int, value_dim: int, shifts: Sequence[int] = ()
+    ) -> None:
         super().__init__()
-        self.heads, self.key_dim = heads, key_dim
+        self.heads, self.key_dim, self.shifts = heads, key_dim, tuple(shifts)
         self.project = Linear(size, heads * (key_dim + value_dim), bias=False)
         self.gates = Linear(size, 2 * heads)
         self.log_rates = nn.Parameter(torch.zeros(heads))
@@ -45,15 +51,34 @@ class MemoryWriter(nn.Module):
         self.gates.bias.copy_(torch.cat([strengths.logit(), rates]))
         self.log_rates.zero_()
 
-    def forward(self, rows: Tensor) -> Writes:
-        """``[T, d]`` normalised features to what they write, in float32."""
+    def forward(self, rows: Tensor, before: Tensor | None = None) -> Writes:
+        """What rows write, in float32.
+
+        Args:
+            rows: ``[T, d]`` normalised features.
+            before: ``[max(shifts), d]`` rows just before them; None for the start of a document.
+        """
         projected: Tensor = self.project(rows).float().unflatten(-1, (self.heads, -1))
         keys, values = projected[..., : self.key_dim], projected[..., self.key_dim :]
+        if self.shifts:
+            keys = self._shifted(keys, rows, before)
         with torch.autocast(rows.device.type, enabled=False):
             gates = functional.linear(rows.float(), self.gates.weight.float(), self.gates.bias.float())
         strengths, rates = gates.chunk(2, dim=-1)
         decays = -self.log_rates.float().exp() * functional.softplus(rates)
         return Writes(functional.normalize(keys, dim=-1), values, strengths.sigmoid(), decays)
+
+    def _shifted(self, keys: Tensor, rows: Tensor, before: Tensor | None) -> Tensor:
+        most = max(self.shifts)
+        if before is None:
+            earlier = keys.new_zeros(most, *keys.shape[1:])
+        else:
+            earlier = self.project(before).float().unflatten(-1, (self.heads, -1))[..., : self.key_dim]
+        joined = torch.cat([earlier, keys])
+        starts = [most - shift for shift in self.shifts]
+        return torch.stack(
+            [joined[start : start + len(rows), head] for head, start in enumerate(starts)], dim=1
+        )
 
 
 class MemoryReader(nn.Module):

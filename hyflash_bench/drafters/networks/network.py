@@ -11,9 +11,11 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hyflash_bench.drafters.base import LoadContext, Requires
+from hyflash_bench.drafters.base import Features, LoadContext, Requires
 from hyflash_bench.drafters.networks.batch import Batch
+from hyflash_bench.drafters.networks.copying import CopyHead, with_votes
 from hyflash_bench.drafters.networks.layers import RMSNorm
+from hyflash_bench.drafters.networks.places import draft_places
 from hyflash_bench.drafters.networks.products import product
 from hyflash_bench.spec.base import Spec
 
@@ -63,6 +65,8 @@ class NetworkConfig(Spec):
     target: TargetShape
     num_slots: int = Field(5, ge=1, le=64, description="Tokens proposed in one pass, B.")
     draft_vocab_size: int = Field(8192, ge=1, description="Tokens that can be proposed.")
+    copy_window: int = Field(0, ge=0, description="Last rows that tokens are copied from; 0 for no copying.")
+    copy_size: int = Field(64, ge=1, description="Size of the keys by which alike rows are found.")
 
     @model_validator(mode="after")
     def _check_vocabulary(self) -> Self:
@@ -122,6 +126,10 @@ class DraftNetwork(nn.Module, ABC):
         super().__init__()
         self.config = config
         self.head = DraftHead(config)
+        self.copying: CopyHead | None = None
+        if config.copy_window:
+            width = 2 * config.target.hidden_size
+            self.copying = CopyHead(width, config.copy_size, config.num_slots, config.copy_window)
         self._embedding: list[Tensor] = []  # a list, so that the target's tensor is not registered here
 
     @property
@@ -139,6 +147,37 @@ class DraftNetwork(nn.Module, ABC):
         Args:
             batches: Of the training text, with many anchors; after :meth:`attach`.
         """
+
+    def context_rows(self, features: Features) -> Tensor:
+        """What it makes of the features of T verified rows, ``[T, d]``; asked of those that copy."""
+        raise NotImplementedError
+
+    def known_of(self, tokens: Tensor, rows_before: Tensor) -> Tensor:
+        """What is known of T tokens before their own features are: ``[T, 2d]``, both halves normalised.
+
+        Args:
+            tokens: ``[T]`` ids.
+            rows_before: ``[T, d]`` context rows of the tokens before them.
+        """
+        embedded, eps = self.embed(tokens), self.config.target.norm_eps
+        sides = [functional.rms_norm(row.float(), row.shape[-1:], eps=eps) for row in (embedded, rows_before)]
+        return torch.cat(sides, dim=-1).to(embedded.dtype)
+
+    def with_copies(self, logits: Tensor, batch: Batch, rows: Tensor) -> Tensor:
+        """The training form's logits ``[N, B, V_d]``, mixed with what is copied if the network copies.
+
+        Args:
+            logits: Of the network itself.
+            batch: N anchors in T rows.
+            rows: ``[T, d]`` its context rows.
+        """
+        if self.copying is None:
+            return logits
+        size = self.config.draft_vocab_size
+        before = torch.cat([rows.new_zeros(1, rows.shape[1]), rows[:-1]])
+        places = draft_places(batch.tokens, self.head.draft_ids.cpu())
+        votes = self.copying.along(batch, self.known_of(batch.tokens, before), places, size)
+        return with_votes(logits, votes)
 
     @abstractmethod
     def forward(self, batch: Batch) -> Tensor:

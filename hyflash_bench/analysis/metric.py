@@ -1,0 +1,151 @@
+"""What a metric is, and how its number follows from the turns.
+
+Almost all metrics are ratios of sums. Each is first summed per conversation; :meth:`Metric.over` then
+pools the conversations, and intervals resample them document by document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from hyflash_bench.errors import UsageError
+from hyflash_bench.results.status import NUMBER_STATUSES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hyflash_bench.results.records import Status
+
+__all__ = ["CONVERSATION", "DOCUMENT", "Metric"]
+
+CONVERSATION: Final = ("suite", "item_id")
+"""What makes two rows the same conversation, whatever the drafter, the cap or the repeat."""
+
+DOCUMENT: Final = "document"
+"""The text behind a conversation: a suite cuts the same one to several lengths."""
+
+Rows = Literal["scored", "live", "all"]
+Pooling = Literal["ratio", "mean", "max", "count", "table"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A number with everything needed to read it.
+
+    Attributes:
+        name: Column name, unit included.
+        unit: In words, for tables.
+        better: Which direction is good, if one is.
+        definition: What it is, in a sentence.
+        formula: Over turns or steps.
+        source: Whose definition this is, or how it differs from others of the same name.
+        rows: Turns it is read off: ``scored`` (the replay, or live where nothing was replayed),
+            ``live``, or ``all``.
+        pooling: ``ratio`` of sums; ``mean`` of each conversation's ratio; ``max``; ``count``;
+            a ``table`` has a function of its own.
+        above: Column summed in the numerator.
+        below: Column summed in the denominator; None counts the turns where ``above`` is known.
+        gate: Statuses under which the number is shown.
+        table: With pooling ``table``, the function in :mod:`hyflash_bench.analysis` that makes it.
+    """
+
+    name: str
+    unit: str
+    better: Literal["higher", "lower", "neither"]
+    definition: str
+    formula: str
+    source: str = "this project"
+    rows: Rows = "scored"
+    pooling: Pooling = "ratio"
+    above: str = ""
+    below: str | None = None
+    gate: frozenset[Status] = NUMBER_STATUSES
+    table: str = ""
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether resampling documents makes sense for it."""
+        return self.pooling in ("ratio", "mean")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a whole number: bytes and counts."""
+        return self.pooling in ("max", "count")
+
+    def per_conversation(self, turns: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
+        """Sums of each conversation: ``by``, suite, item_id, document, ``above``, ``below``.
+
+        Turns where either was not measured are left out of both.
+
+        Args:
+            turns: The turns table of a run, or some of its rows.
+            by: Columns to keep apart besides.
+        """
+        sums = self._sums(turns, [*by, *CONVERSATION, "context_rung"])
+        names = dict.fromkeys([*by, *CONVERSATION, DOCUMENT, "above", "below"])
+        return sums.assign(**{DOCUMENT: _documents(sums)})[list(names)]
+
+    def _sums(self, turns: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+        self._require_turns()
+        rows = turns[_counted(turns, self)]
+        keys = list(dict.fromkeys(by))
+        above = _column(rows, self.above)
+        below = _column(rows, self.below) if self.below else above.notna().astype("float64")
+        known = above.notna() & below.notna()
+        parts = rows.loc[known, keys].assign(above=above[known], below=below[known])
+        groups = parts.groupby(keys, dropna=False, sort=False)
+        sums = (groups.max() if self.pooling == "max" else groups.sum()).reset_index()
+        if self.pooling == "mean":
+            sums = sums[sums["below"] > 0]
+            sums = sums.assign(above=sums["above"] / sums["below"], below=1.0)
+        return sums
+
+    def over(self, turns: pd.DataFrame, by: Sequence[str] = ()) -> pd.Series[float]:
+        """The number for each group; groups without a measurement are absent or NaN.
+
+        Args:
+            turns: The turns table of a run, or some of its rows.
+            by: Columns that make the groups; one group named ``all`` without them.
+        """
+        sums = self._sums(turns, [*by, *CONVERSATION])
+        keys = [sums[name] for name in by] or [sums["suite"].map(lambda _: "all")]
+        groups = sums.groupby(keys, dropna=False)
+        if self.pooling == "max":
+            value = groups["above"].max()
+        elif self.pooling == "count":
+            value = groups["above"].sum()
+        else:
+            below = groups["below"].sum()
+            value = groups["above"].sum() / below.where(below > 0)
+        return value.rename(self.name)
+
+    def _require_turns(self) -> None:
+        if self.pooling == "table":
+            raise UsageError(
+                f"Metric {self.name!r} does not follow from sums over turns; use "
+                f"hyflash_bench.analysis.{self.table}."
+            )
+
+
+def _counted(turns: pd.DataFrame, metric: Metric) -> pd.Series[bool]:
+    """Rows of finished conversations in the metric's mode."""
+    # A mismatch is a finished conversation too, for those metrics that speak about it.
+    finished = turns["status"].isin({"ok", "mismatch"} & metric.gate)
+    if metric.rows == "live":
+        return finished & (turns["mode"] == "live")
+    return finished & turns["is_scored"] if metric.rows == "scored" else finished
+
+
+def _documents(sums: pd.DataFrame) -> list[str]:
+    """The item's name without its context length, which the rungs share."""
+    columns = (sums[name].tolist() for name in (*CONVERSATION, "context_rung"))
+    return [f"{suite}/{item.removesuffix(f'/{rung}')}" for suite, item, rung in zip(*columns, strict=True)]
+
+
+def _column(rows: pd.DataFrame, name: str) -> pd.Series[float]:
+    """A column as floats; ``lossless=word`` is 1 where the column says the word."""
+    column, _, word = name.partition("=")
+    values = rows[column] == word if word else rows[column]
+    return values.astype("Float64").astype("float64")

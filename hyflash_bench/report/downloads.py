@@ -1,0 +1,85 @@
+"""The data behind a page, inside it: small tables as they are, words that repeat written once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from hyflash_bench.report.text import visible, without_paths
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hyflash_bench.report.sections import Numbers
+
+__all__ = ["MEANINGS", "MOST_ROWS", "downloads_of"]
+
+MOST_ROWS: Final = 50_000
+DIGITS: Final = 7
+"""Digits kept of a measured number; a clock gives no more."""
+
+MEANINGS: Final[Mapping[str, str]] = {
+    "headline": "one row per drafter, suite, sampling and memory cap, with intervals",
+    "by_context": "the same by context length",
+    "cells": "one row per cell, with its status",
+    "turns": "one row per turn of every conversation: counts, times, bytes",
+}
+
+Json = dict[str, Any]
+
+
+def downloads_of(numbers: Numbers) -> dict[str, Json]:
+    """Tables by name: ``columns`` by name, each as ``values``, or ``words`` with the ``index`` of each row.
+
+    Tables without rows are left out, and so are those of more than :data:`MOST_ROWS`.
+    """
+    frames = {
+        "headline": numbers.headline,
+        "by_context": numbers.by_context,
+        "cells": numbers.published(numbers.run.cells),
+        "turns": numbers.published(numbers.run.turns),
+    }
+    return {
+        name: _columns(frame, numbers.include_host)
+        for name, frame in frames.items()
+        if 0 < len(frame) <= MOST_ROWS
+    }
+
+
+def _columns(frame: pd.DataFrame, include_host: bool) -> Json:
+    return {
+        "rows": len(frame),
+        "columns": {str(name): _column(frame[name], include_host) for name in frame},
+    }
+
+
+def _column(column: pd.Series[Any], include_host: bool) -> Json:
+    values = [_plain(value) for value in column.astype("object")]
+    words = [*dict.fromkeys(values)]
+    if len(words) > max(1, len(values) // 3) and not any(isinstance(word, str) for word in words):
+        return {"values": values}
+    places = {(type(word), word): place for place, word in enumerate(words)}
+    index = [places[type(value), value] for value in values]
+    shown = [_published(word, include_host) for word in words]
+    return {"words": shown} if len(words) == 1 else {"words": shown, "index": index}
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON has: no NaN, no numpy."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, str):
+        return value
+    if type(value).__name__ in ("bool", "bool_"):
+        return bool(value)
+    number = float(value)
+    if not math.isfinite(number):
+        return None
+    return int(number) if number.is_integer() and abs(number) < 2**53 else float(f"{number:.{DIGITS}g}")
+
+
+def _published(word: Any, include_host: bool) -> Any:
+    if not isinstance(word, str):
+        return word
+    return visible(word if include_host else without_paths(word))

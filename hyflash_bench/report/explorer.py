@@ -1,0 +1,110 @@
+"""Conversations to look into: what the target said, and which of its tokens each drafter had foreseen.
+
+Steps are stored as counts. Along a trace they say where every token came from: of the tokens that a step
+committed, the first were drafted and accepted, the rest is the target's own. Which tokens were rejected is
+not stored, only how many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from hyflash_bench.report.text import visible
+
+if TYPE_CHECKING:
+    from hyflash_bench.report.sections import Numbers
+    from hyflash_bench.results.records import TraceRecord, TraceTurn
+
+__all__ = ["LONGEST_TEXT", "MOST_TEXT", "explorer_of"]
+
+MOST_TEXT: Final = 2_000_000
+"""Characters of replies that a page takes along; conversations beyond are left out, and counted."""
+LONGEST_TEXT: Final = 20_000
+"""Characters of one reply that are shown."""
+
+Json = dict[str, Any]
+
+
+def explorer_of(numbers: Numbers) -> Json | None:
+    """What the page's explorer reads, or None where nothing was said.
+
+    Returns:
+        ``drafters``: labels. ``conversations``: each with ``name``, ``facts``, and ``turns``, which hold
+        ``request``, ``pieces`` (the reply token by token, or whole where offsets were not stored) and
+        ``steps``: for each drafter, drafted, accepted and committed in turns. ``left_out``: how many
+        conversations found no room.
+    """
+    walks = _walks(numbers)
+    drafters = sorted({drafter for walk in walks.values() for drafter in walk})
+    conversations, size, left_out = [], 0, 0
+    for trace in numbers.run.replies.values():
+        size += sum(min(len(turn.text), LONGEST_TEXT) for turn in trace.turns)
+        if size > MOST_TEXT:
+            left_out += 1
+            continue
+        turns = [_turn(turn, walks.get((trace.trace_id, turn.turn), {}), drafters) for turn in trace.turns]
+        conversations.append({"name": trace.item_id, "facts": _facts(trace), "turns": turns})
+    if not conversations:
+        return None
+    return {
+        "drafters": [visible(drafter) for drafter in drafters],
+        "conversations": conversations,
+        "left_out": left_out,
+    }
+
+
+def _turn(turn: TraceTurn, walks: Mapping[str, list[int]], drafters: Sequence[str]) -> Json:
+    pieces = list(_pieces(turn))
+    return {
+        "context": turn.context_length,
+        "request": visible(turn.request) if turn.request else None,
+        "pieces": pieces,
+        "tokens": len(turn.tokens),
+        "by_token": turn.offsets is not None,
+        "steps": {str(drafters.index(drafter)): steps for drafter, steps in walks.items()},
+    }
+
+
+def _pieces(turn: TraceTurn) -> Iterator[str]:
+    """The reply cut where tokens begin, up to the longest text that is shown."""
+    text = turn.text[:LONGEST_TEXT]
+    if turn.offsets is None:
+        yield visible(text)
+        return
+    for start, end in zip(turn.offsets, [*turn.offsets[1:], len(turn.text)], strict=True):
+        yield visible(text[start:end])
+
+
+def _facts(trace: TraceRecord) -> Json:
+    facts = {
+        "suite": trace.suite,
+        "kind": trace.kind,
+        "category": trace.category,
+        "sampling": trace.sampling,
+        "context": trace.context_rung,
+    }
+    return {name: visible(value) if isinstance(value, str) else value for name, value in facts.items()}
+
+
+def _walks(numbers: Numbers) -> dict[tuple[str, int], dict[str, list[int]]]:
+    """Steps along each trace and turn, by drafter: those that count for acceptance, without a cap.
+
+    Of each step, drafted, accepted and committed, one after the other.
+    """
+    steps = numbers.steps
+    shown = steps[steps["is_scored"] & steps["memory_cap_bytes"].isna() & (steps["status"] == "ok")]
+    traces = numbers.run.conversations[["cell_id", "item_id", "trace_id"]]
+    shown = shown.merge(traces.drop_duplicates(["cell_id", "item_id"]), on=["cell_id", "item_id"], how="left")
+    keys = ["cell_id", "trace_id", "turn"]
+    shown = shown.sort_values([*keys, "step"], kind="stable")
+    counts = shown[["drafted", "accepted", "committed"]].to_numpy(dtype="int64")
+    sizes = shown.groupby([*keys, "drafter"], sort=False).size()
+    walks: dict[tuple[str, int], dict[str, list[int]]] = {}
+    at = 0
+    for (_, trace_id, turn, drafter), size in sizes.items():  # type: ignore[misc]
+        walk = counts[at : at + size].ravel().tolist()
+        at += size
+        # A repeat of the timed loop walks the same trace again: the first is shown.
+        walks.setdefault((str(trace_id), int(turn)), {}).setdefault(str(drafter), walk)
+    return walks
