@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from hyflash_bench.analysis.compare import compare
     from hyflash_bench.drafters.base import Draft, Drafter, DrafterOptions
     from hyflash_bench.errors import HyFlashError
+    from hyflash_bench.report import figures
     from hyflash_bench.report.page import write_report
     from hyflash_bench.results.reader import Run, load_run
     from hyflash_bench.runner.api import run
@@ -28,10 +29,13 @@ __all__ = [
     "RunSpec",
     "__version__",
     "compare",
+    "figures",
     "load_run",
     "run",
     "write_report",
 ]
+
+_MODULES = {"figures": "hyflash_bench.report.figures"}
 
 _HOMES = {
     "Draft": "hyflash_bench.drafters.base",
@@ -48,6 +52,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(_MODULES[name])
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)

@@ -25,6 +25,7 @@ __all__ = ["command", "show_plan", "stoppable"]
         "run quick --drafter autoregressive --drafter prompt-lookup:max_ngram=3",
         "run longctx --context 2048 --context 7680 --memory-cap 700MiB --limit 4",
         "run quick --device phone-android-midrange --weight-bits 8 --cap-policy no-draft",
+        "run mt-bench --data question.jsonl --limit 10",
         "run --config run.yaml --dry-run",
     ),
 )
@@ -34,6 +35,20 @@ __all__ = ["command", "show_plan", "stoppable"]
     metavar="ID",
     shown="smollm2-135m",
     help="Model whose output is wanted: preset, hub id, local folder or GGUF file.",
+)
+@option(
+    "--data",
+    metavar="FILE",
+    multiple=True,
+    shown="from the hub, or none",
+    help="File or folder of the data set that the suite reads: JSON lines, JSON, either as .gz, or Parquet. "
+    "Repeatable.",
+)
+@option(
+    "--skip-bad-rows/--no-skip-bad-rows",
+    default=None,
+    shown="no",
+    help="Leave out rows of data sets that are wrong, instead of refusing the file.",
 )
 @option(
     "--drafter",

@@ -138,6 +138,7 @@ def _show_speeds(
 def _show_errors(run: Run, profiles: list[DeviceProfile], as_json: bool, output: Path | None) -> None:
     from hyflash_bench import console
     from hyflash_bench.analysis.simulated import AGAINST_MEASURED, against_measured, median_absolute_error
+    from hyflash_bench.runner.environment import BUSY_SHARE
 
     if len(profiles) != 1:
         raise UsageError(
@@ -160,6 +161,9 @@ def _show_errors(run: Run, profiles: list[DeviceProfile], as_json: bool, output:
         return
     console.table(rows, "Simulated against measured speed", AGAINST_MEASURED)
     console.line(f"Median absolute error: {error:.1%} of the measured speed, over {len(rows)} rows.")
+    busy = run.manifest.environment.get("busy_share")
+    if isinstance(busy, float) and busy > BUSY_SHARE:
+        console.note(f"The run was measured while other programs used {busy:.0%} of the machine.")
 
 
 def _written(table: pd.DataFrame, output: Path | None) -> bool:

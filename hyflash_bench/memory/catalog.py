@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from hyflash_bench.memory.shapes import KV_DTYPES, KVDtype, ModelShape, WeightBi
 from hyflash_bench.spec.base import Spec
 from hyflash_bench.spec.baselines import checkpoint_folder
 from hyflash_bench.spec.drafter import DrafterSpec
+from hyflash_bench.spec.formats.recognise import recognise
 
 __all__ = ["RECIPES", "SMALL_MODEL", "form_of", "read_checkpoint"]
 
@@ -47,6 +49,8 @@ RECIPES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 SMALL_MODEL = "small-model"
+_OF_OTHERS = "of others"
+"""Kind of a checkpoint in another layout: what it will hold is known once it is loaded."""
 
 
 class _Loose(Spec):
@@ -122,8 +126,8 @@ def form_of(
             checkpoint by default.
 
     Returns:
-        None where bytes cannot be known beforehand: plugins, drafters from files, a small model whose
-        network is not given.
+        None where bytes cannot be known beforehand: plugins, drafters from files, checkpoints of others, a
+        small model whose network is not given.
 
     Raises:
         UsageError: A checkpoint was named that is not there.
@@ -136,10 +140,9 @@ def form_of(
         return PlainForm(_whole(spec, "num_draft_tokens", most), size, note, spec.name)
     kv_dtype = _own_kv_dtype(spec) or kv_dtype
     if spec.name == SMALL_MODEL:
-        if network is None:
-            return None
-        shape = ModelShape(**network["network"])
-        return SmallModelForm(_whole(spec, "num_draft_tokens", 4), shape, bits, kv_dtype)
+        most = _whole(spec, "num_draft_tokens", 4)
+        shape = None if network is None else ModelShape(**network["network"])
+        return None if shape is None else SmallModelForm(most, shape, bits, kv_dtype)
     if spec.name not in RECIPES:
         return None
     kind, values, note = (network["kind"], network["network"], "") if network else _described(spec, target)
@@ -161,7 +164,9 @@ def _own_kv_dtype(spec: DrafterSpec) -> KVDtype | None:
 
 def _trained(
     spec: DrafterSpec, kind: str, values: Mapping[str, Any], note: str, precision: Precision
-) -> DrafterForm:
+) -> DrafterForm | None:
+    if kind == _OF_OTHERS:
+        return None
     where = f"configuration of {spec.label}"
     is_tree = bool(spec.options.get("tree", False))
     if kind == "block":
@@ -185,12 +190,12 @@ def _described(spec: DrafterSpec, target: ModelShape) -> tuple[str, dict[str, An
     kind, recipe = RECIPES[spec.name]
     if folder is not None:
         described = read_checkpoint(folder)
-        if described["kind"] != kind:
+        if described["kind"] not in (kind, _OF_OTHERS):
             raise DrafterError(
                 f"{folder} holds a network of kind {described['kind']}; {spec.name} needs {kind}. "
                 "Choose another checkpoint or another drafter."
             )
-        return kind, described["network"], ""
+        return described["kind"], described["network"], ""
     if spec.options.get("checkpoint"):
         raise UsageError(
             f"Drafter {spec.label!r}: there is no checkpoint {spec.options['checkpoint']!r} for "
@@ -214,6 +219,9 @@ def read_checkpoint(folder: Path) -> dict[str, Any]:
         DrafterError: There is none that can be read.
     """
     path = folder / "config.json"
+    with suppress(DrafterError):
+        if recognise(folder).format != "own":
+            return {"kind": _OF_OTHERS, "network": {}}
     try:
         described = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,9 +44,14 @@ class Group:
         return f"{self.suite}, {self.conditions}"
 
 
-def groups_of(frame: pd.DataFrame) -> Iterator[Group]:
-    """Cut a table into comparable rows: suites in the run's order, uncapped before capped."""
-    keys = [key for key in KEYS if key in frame]
+def groups_of(frame: pd.DataFrame, by: Sequence[str] = KEYS) -> Iterator[Group]:
+    """Cut a table into comparable rows: suites in the run's order, uncapped before capped.
+
+    Args:
+        frame: The rows.
+        by: Columns that make the groups; those that the frame lacks are left out.
+    """
+    keys = [key for key in by if key in frame]
     order = {suite: place for place, suite in enumerate(dict.fromkeys(frame["suite"]))}
     parts = [_group(dict(zip(keys, key, strict=True)), part) for key, part in _parts(frame, keys)]
     yield from sorted(parts, key=lambda one: (order[one.suite], *one.rank))

@@ -62,7 +62,7 @@ class Cell:
     Attributes:
         text: What it says.
         interval: The interval below it, where there is one.
-        tone: ``good``, ``part``, ``bad``, ``fail`` or ``dull`` for verdicts and statuses; the text says it too.
+        tone: how a verdict or status is coloured and marked; the text says it too.
         drafter: Label of the drafter that it names, which gets its mark and answers to the filter.
         value: The number behind the text, for sorting.
     """

@@ -29,6 +29,7 @@ from hyflash_bench.runner.workoff import Listener, work_off
 from hyflash_bench.spec.plan import content_id
 from hyflash_bench.spec.run import RunSpec
 from hyflash_bench.suites.catalog import load_suite
+from hyflash_bench.suites.datafiles.choice import DataFiles
 from hyflash_bench.suites.suite import Suite
 from hyflash_bench.targets.source import parse as parse_target
 
@@ -169,10 +170,16 @@ def _checked_suites(spec: RunSpec) -> list[Suite]:
     parse_target(spec.target)
     for drafter in spec.drafters:
         require_drafter(drafter)
-    suites = [load_suite(name) for name in spec.suites]
+    data = data_files(spec)
+    suites = [load_suite(name, data) for name in spec.suites]
     for suite in suites:
         suite.items(contexts=spec.contexts, kinds=spec.kinds, limit=spec.limit)
     return suites
+
+
+def data_files(spec: RunSpec) -> DataFiles:
+    """The data set that the request gives its suite."""
+    return DataFiles.of(spec.data, skip_bad_rows=spec.skip_bad_rows)
 
 
 def _fetch_texts(works: Sequence[Work], suites: Sequence[Suite], tell: Listener) -> None:
@@ -188,6 +195,7 @@ def _job(spec: RunSpec, suites: Sequence[Suite]) -> Job:
         target=spec.target_spec,
         drafters=spec.drafters,
         suites={suite.spec.name: str(suite.path) for suite in suites},
+        data=data_files(spec),
     )
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hyflash_bench.drafters.base import Drafter, LoadContext
     from hyflash_bench.runner.conversation import ConversationRunner
     from hyflash_bench.suites.chat import ChatTokenizer
+    from hyflash_bench.suites.datafiles.choice import DataFiles
     from hyflash_bench.suites.suite import Suite
 
 __all__ = ["Crashed", "DrafterFacts", "Failed", "Job", "Limited", "NoRoom", "Ready", "serve"]
@@ -43,6 +44,7 @@ class Job:
     target: TargetSpec
     drafters: tuple[DrafterSpec, ...]
     suites: Mapping[str, str]
+    data: DataFiles | None = None
     cap_bytes: int | None = None
     """Enforced on the worker once the target is loaded."""
 
@@ -151,7 +153,7 @@ def _serve(connection: Connection, job: Job, signs: Signs) -> None:
     from hyflash_bench.targets.load import load_target
 
     drafters = {spec.label: build_drafter(spec) for spec in job.drafters}
-    suites = {name: load_suite(path) for name, path in job.suites.items()}
+    suites = {name: load_suite(path, job.data) for name, path in job.suites.items()}
     started = time.perf_counter()
     target = load_target(job.target)
     info = asdict(target.info)

@@ -46,6 +46,10 @@ class RunSpec(TargetSpec):
     """
 
     suites: tuple[str, ...] = Field(("quick",), min_length=1, description="Suite names or YAML files.")
+    data: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        (), description="Files (or folders) of the data set that the suite reads; see ls suites."
+    )
+    skip_bad_rows: bool = Field(False, description="Leave out rows of data sets that are wrong.")
     drafters: tuple[Annotated[DrafterSpec, BeforeValidator(_drafter)], ...] = Field(
         default_factory=_default_drafters,
         min_length=1,
@@ -108,6 +112,8 @@ class RunSpec(TargetSpec):
         twice = sorted({label for label in labels if labels.count(label) > 1})
         if twice:
             raise ValueError(f"drafter {twice[0]} is given twice; keep one")
+        if self.data and len(self.suites) > 1:
+            raise ValueError("data needs exactly one suite; run the suites one by one")
         self._check_caps()
         return self
 

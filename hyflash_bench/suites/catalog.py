@@ -9,6 +9,7 @@ from hyflash_bench.errors import SpecError, UnknownName
 from hyflash_bench.spec.claims import CLAIM_FILES
 from hyflash_bench.spec.suite import SuiteSpec
 from hyflash_bench.spec.yaml import read_yaml
+from hyflash_bench.suites.datafiles.choice import DataFiles
 from hyflash_bench.suites.suite import Suite
 
 __all__ = ["list_suites", "load_suite"]
@@ -20,11 +21,12 @@ def list_suites() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in files if not path.match(CLAIM_FILES)))
 
 
-def load_suite(name_or_path: str | Path) -> Suite:
+def load_suite(name_or_path: str | Path, data: DataFiles | None = None) -> Suite:
     """Read and check a suite.
 
     Args:
         name_or_path: A name from :func:`list_suites`, or the path of a YAML file.
+        data: Files of a data set, for suites that read one.
 
     Raises:
         UnknownName: There is no suite of that name.
@@ -38,7 +40,7 @@ def load_suite(name_or_path: str | Path) -> Suite:
             f"{path}: the suite calls itself {spec.name!r}. Name the file {spec.name}.yaml, "
             f"or write name: {path.stem}."
         )
-    return Suite(spec, path)
+    return Suite(spec, path, data)
 
 
 def _path(name_or_path: str | Path) -> Path:

@@ -38,11 +38,14 @@ class Expected:
 
     Attributes:
         rule: ``contains_all``: share of ``answers`` found in the reply, case folded;
-            ``word_set``: F1 of the words named against ``answers``.
+            ``contains_any``: 1 if one of them is;
+            ``word_set``: F1 of the words named against ``answers``;
+            ``choice``: 1 if the first letter A to D that stands by itself is the answer;
+            ``last_number``: 1 if the last number is the answer.
         answers: What is looked for.
     """
 
-    rule: Literal["contains_all", "word_set"]
+    rule: Literal["contains_all", "contains_any", "word_set", "choice", "last_number"]
     answers: tuple[str, ...]
 
 

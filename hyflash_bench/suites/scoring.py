@@ -21,7 +21,24 @@ def score(expected: Expected, reply: str) -> float:
     if expected.rule == "contains_all":
         found = sum(_contains(reply, answer) for answer in expected.answers)
         return found / len(expected.answers)
+    if expected.rule == "contains_any":
+        return float(any(_contains(reply, answer) for answer in expected.answers))
+    if expected.rule == "choice":
+        named = re.search(r"(?<![\w'])[A-D](?![\w'])", reply)
+        return float(named is not None and named[0] in expected.answers)
+    if expected.rule == "last_number":
+        return float(_last_number(reply) in [_value(answer) for answer in expected.answers])
     return _f1(_words(reply) - _AROUND, {answer.casefold() for answer in expected.answers})
+
+
+def _last_number(reply: str) -> float | None:
+    """The last number of the reply, thousands separated by commas or not."""
+    numbers = re.findall(r"(?:(?<![\w.])-)?\d[\d,]*(?:\.\d+)?", reply)
+    return _value(numbers[-1]) if numbers else None
+
+
+def _value(number: str) -> float:
+    return float(number.replace(",", ""))
 
 
 def _contains(reply: str, answer: str) -> bool:

@@ -8,13 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hyflash_bench.errors import DataError, UnknownName
+from hyflash_bench.errors import DataError, UnknownName, UsageError
 from hyflash_bench.spec.plan import content_id
 from hyflash_bench.spec.suite import SuiteSpec
 from hyflash_bench.suites import selection
 from hyflash_bench.suites.builders import Builder, Package, TaskContext, make_builder
 from hyflash_bench.suites.chat import ChatTokenizer
 from hyflash_bench.suites.conversation import Conversation, Item
+from hyflash_bench.suites.datafiles.choice import DataFiles
 from hyflash_bench.suites.sources import Library, Progress
 
 __all__ = ["BUILDER_VERSION", "Suite"]
@@ -30,10 +31,12 @@ class Suite:
     Attributes:
         spec: What its file says.
         path: The file.
+        data: Files given for it, in place of its own source.
     """
 
     spec: SuiteSpec
     path: Path
+    data: DataFiles | None = None
 
     @property
     def name(self) -> str:
@@ -55,6 +58,11 @@ class Suite:
     def library(self) -> Library:
         """The suite's texts."""
         return Library(self.spec.sources, self.path.parent)
+
+    @property
+    def is_external(self) -> bool:
+        """Whether its conversations come from a data set that users give or fetch themselves."""
+        return any(builder.is_external for builder in self._builders.values())
 
     def max_new_tokens(self, task: str) -> int:
         """Token limit of a reply in a task."""
@@ -144,10 +152,16 @@ class Suite:
 
     @cached_property
     def _builders(self) -> Mapping[str, Builder[Any]]:
-        return {
-            task.name: make_builder(TaskContext(self.name, task, self.library, self.path.parent))
+        builders = {
+            task.name: make_builder(TaskContext(self.name, task, self.library, self.path.parent, self.data))
             for task in self.spec.tasks
         }
+        if self.data and self.data.paths and not any(b.is_external for b in builders.values()):
+            raise UsageError(
+                f"Suite {self.name} brings its own texts; {self.data.paths[0]} has no place in it. "
+                "Leave --data out, or name a suite that reads data sets (ls suites)."
+            )
+        return builders
 
     @cached_property
     def _items(self) -> Mapping[str, Item]:

@@ -11,6 +11,7 @@ from hyflash_bench.errors import HyFlashError
 from hyflash_bench.suites.catalog import load_suite
 from hyflash_bench.suites.chat import ChatTokenizer
 from hyflash_bench.suites.conversation import Conversation, Item
+from hyflash_bench.suites.datafiles.choice import DataFiles
 from hyflash_bench.suites.scoring import score
 from hyflash_bench.suites.sources import Progress
 from hyflash_bench.suites.suite import Suite
@@ -37,6 +38,7 @@ def validate_suite(
     name_or_path: str | Path,
     tokenizer: ChatTokenizer | None = None,
     progress: Progress | None = None,
+    data: DataFiles | None = None,
 ) -> list[Finding]:
     """Check the file, its sources and, with a tokenizer, every conversation.
 
@@ -44,12 +46,13 @@ def validate_suite(
         name_or_path: See :func:`~hyflash_bench.suites.load_suite`.
         tokenizer: Of the target that exact lengths are checked with; None checks no texts.
         progress: Called with one line about each step that takes time.
+        data: Files of a data set, for suites that read one.
 
     Returns:
         What is wrong; an empty list if nothing is.
     """
     try:
-        suite = load_suite(name_or_path)
+        suite = load_suite(name_or_path, data)
         items = suite.items()
         _ = suite.suite_hash
     except HyFlashError as error:

@@ -38,6 +38,7 @@ class Preset:
         gguf_sha256: Of that file.
         licence: SPDX name of the model's licence.
         summary: What it is, in a line.
+        hub_id: The model that it was made from, as model cards name it.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Preset:
     gguf_sha256: str
     licence: str
     summary: str
+    hub_id: str = ""
 
 
 PRESETS: dict[str, Preset] = {
@@ -60,6 +62,7 @@ PRESETS: dict[str, Preset] = {
             gguf_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
             licence="Apache-2.0",
             summary="SmolLM2-135M-Instruct, from 4-bit weights (Q4_1), 8,192 positions",
+            hub_id="HuggingFaceTB/SmolLM2-135M-Instruct",
         ),
     )
 }

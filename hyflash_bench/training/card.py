@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hyflash_bench.spec.yaml import dump_yaml
+from hyflash_bench.targets.info import TargetInfo
+from hyflash_bench.targets.presets import PRESETS
 from hyflash_bench.training.roster import Entry
 
 if TYPE_CHECKING:
     from hyflash_bench.training.session import Session
 
-__all__ = ["card"]
+__all__ = ["card", "front_matter"]
 
 NOT_MEASURED = "\u2013"
 
@@ -50,14 +52,9 @@ def card(
         curve: Its evaluations; the last one is shown.
     """
     info = session.target.info
-    front = {
-        "license": "apache-2.0",
-        "library_name": "hyflash-bench",
-        "base_model": info.name,
-        "tags": ["speculative-decoding", entry.name],
-    }
+    corpus = session.corpus.hash
     parts = [
-        f"---\n{dump_yaml(front)}---",
+        front_matter(entry.label, entry.name, _base_model(info), corpus, curve),
         f"# {entry.label} for {info.name}",
         f"This is {_WHAT_IT_IS[entry.name]}.",
         _use(entry),
@@ -66,6 +63,48 @@ def card(
         _limits(entry, session, training),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def front_matter(
+    label: str, drafter: str, base_model: str, corpus: str, curve: Sequence[Mapping[str, Any]]
+) -> str:
+    """What hubs read of a model card: YAML between two lines of dashes.
+
+    Args:
+        label: Of the drafter, as its folder is named.
+        drafter: As registered.
+        base_model: The target, as hubs name it.
+        corpus: Hash of the training text.
+        curve: Evaluations; the acceptance length of the last one is the card's result.
+    """
+    front: dict[str, Any] = {
+        "license": "apache-2.0",
+        "library_name": "hyflash-bench",
+        "pipeline_tag": "text-generation",
+        "base_model": base_model,
+        "tags": ["speculative-decoding", "draft-model", drafter],
+        "inference": False,  # it drafts for its target and cannot speak by itself
+    }
+    if curve:
+        held_out = {"name": "held-out documents of the training corpus", "type": f"corpus-{corpus[:16]}"}
+        metric = {
+            "name": "acceptance length, greedy, teacher-forced",
+            "type": "acceptance_length",
+            "value": round(float(curve[-1]["acceptance_length"]), 3),
+        }
+        task = {"type": "text-generation"}
+        front["model-index"] = [
+            {"name": label, "results": [{"task": task, "dataset": held_out, "metrics": [metric]}]}
+        ]
+    return f"---\n{dump_yaml(front)}---"
+
+
+def _base_model(info: TargetInfo) -> str:
+    """The target as hubs name it, where it has such a name."""
+    if info.source == "hub":
+        return info.model.partition("@")[0]
+    preset = PRESETS.get(info.model)
+    return (preset.hub_id if preset else "") or info.name
 
 
 def _use(entry: Entry) -> str:

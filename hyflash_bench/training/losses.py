@@ -78,11 +78,19 @@ def teach(
     return Teacher(targets, entropy, labels, is_scored)
 
 
-def slot_weights(is_scored: Tensor, decay: float) -> Tensor:
-    """``[N, B]`` weights ``exp(-j / decay)`` of the slots that count; they add up to 1."""
+def slot_weights(
+    is_scored: Tensor, decay: float, total: Callable[[Tensor], Tensor] = lambda mine: mine
+) -> Tensor:
+    """``[N, B]`` weights ``exp(-j / decay)`` of the slots that count; they add up to 1.
+
+    Args:
+        is_scored: ``[N, B]`` whether a slot counts.
+        decay: Slots in which weights fall to 1/e.
+        total: From the sum of these to that of all, where they are a part.
+    """
     slots = torch.arange(is_scored.shape[1], device=is_scored.device)
     weights = is_scored * torch.exp(-slots / decay)
-    return weights / weights.sum().clamp(min=1e-12)
+    return weights / total(weights.sum()).clamp(min=1e-12)
 
 
 def teacher_loss(logits: Tensor, teacher: Teacher, weights: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from hyflash_bench.training.batches import Lesson
 from hyflash_bench.training.losses import slot_weights, teacher_loss
 from hyflash_bench.training.plan import TrainingPlan
 from hyflash_bench.training.roster import Entry
+from hyflash_bench.training.team import ALONE, Team
 
 __all__ = ["Pupil"]
 
@@ -46,10 +47,16 @@ class Pupil:
         network: Initialised, with the target's embedding and head attached.
         plan: Rates and weights.
         autocast: Precision of passes; None for float32.
+        team: Processes that take each step together.
     """
 
     def __init__(
-        self, entry: Entry, network: DraftNetwork, plan: TrainingPlan, autocast: torch.dtype | None
+        self,
+        entry: Entry,
+        network: DraftNetwork,
+        plan: TrainingPlan,
+        autocast: torch.dtype | None,
+        team: Team = ALONE,
     ) -> None:
         self.entry, self.network = entry, network
         self.curve: list[dict[str, Any]] = []
@@ -57,7 +64,7 @@ class Pupil:
         self.seconds = 0.0
         self.num_skipped = 0
         self._skips_in_a_row = 0
-        self._plan, self._autocast = plan, autocast
+        self._plan, self._autocast, self._team = plan, autocast, team
         self._parameters = dict(network.named_parameters())
         self._optimiser = _optimiser(self._parameters, plan)
         self._average = {name: value.detach().clone() for name, value in self._averaged()}
@@ -68,15 +75,21 @@ class Pupil:
     def learn(self, lesson: Lesson, learning_rate: float) -> None:
         """Take one step; one whose loss or gradient is not finite is left out.
 
+        Args:
+            lesson: Or this process's part of it.
+            learning_rate: Of this step.
+
         Raises:
             DrafterError: Too many in a row were left out.
         """
         began = time.perf_counter()
         loss = self._loss(lesson)
-        value = float(loss.detach())
+        value = float(self._team.total(loss.detach()))
         self._optimiser.zero_grad(set_to_none=True)
         if math.isfinite(value):
-            torch.autograd.backward(loss)
+            if loss.requires_grad:  # there may be fewer anchors than processes
+                torch.autograd.backward(loss)
+            self._team.add_gradients(list(self._parameters.values()))
             norm = float(nn.utils.clip_grad_norm_(self._parameters.values(), self._plan.clip))
             if math.isfinite(norm):
                 self._update(value, learning_rate)
@@ -91,7 +104,8 @@ class Pupil:
         kind = teacher.targets.device.type
         with torch.autocast(kind, dtype=self._autocast, enabled=self._autocast is not None):
             logits = self.network(lesson.batch)
-        return teacher_loss(logits, teacher, slot_weights(teacher.is_scored, self._plan.slot_decay))
+        weights = slot_weights(teacher.is_scored, self._plan.slot_decay, self._team.total)
+        return teacher_loss(logits, teacher, weights)
 
     def _update(self, loss: float, learning_rate: float) -> None:
         for group in self._optimiser.param_groups:

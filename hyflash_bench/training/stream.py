@@ -88,6 +88,24 @@ class Segment:
         """Row at which each document begins."""
         return tuple(int(start) for start in np.cumsum([0, *self.lengths[:-1]]))
 
+    def around(self, anchors: NDArray[np.int64]) -> tuple[Segment, NDArray[np.int64]]:
+        """The segment without the documents that hold none of some anchors.
+
+        Args:
+            anchors: Rows of the segment, ascending.
+
+        Returns:
+            A shorter segment, of its first document if there are no anchors; the anchors as rows of it.
+        """
+        starts = np.asarray(self.starts)
+        holder = np.searchsorted(starts, anchors, side="right") - 1
+        kept = np.unique(holder) if len(anchors) else np.array([0])
+        narrow = Segment(
+            tuple(self.documents[place] for place in kept), tuple(self.lengths[place] for place in kept)
+        )
+        moved = np.asarray(narrow.starts)[np.searchsorted(kept, holder)] + anchors - starts[holder]
+        return narrow, moved.astype(np.int64)
+
 
 @dataclass(frozen=True, slots=True)
 class Packing:

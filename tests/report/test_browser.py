@@ -25,7 +25,8 @@ A4 = {"width": 690, "height": 1000}
 OVERLAPS = """
 () => {
   const places = [...document.querySelectorAll(
-    "h1, h2, h3, p, figure, .scroll, pre, dl, ul.notices, ul.downloads, nav, form, summary, blockquote, .reply, .strips"
+    "h1, h2, h3, p, figure, .scroll, pre, dl, ul.notices, ul.downloads, nav, form, summary, blockquote," +
+    ".reply, .strips"
   )].filter((one) => one.getClientRects().length && getComputedStyle(one).position !== "absolute");
   const found = [];
   const boxes = places.map((one) => [one, one.getBoundingClientRect()]);
@@ -34,7 +35,8 @@ OVERLAPS = """
       if (one.contains(other) || other.contains(one)) continue;
       const width = Math.min(a.right, b.right) - Math.max(a.left, b.left);
       const height = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-      if (width > 2 && height > 2) found.push(`${one.outerHTML.slice(0, 80)} | ${other.outerHTML.slice(0, 80)}`);
+      const told = [one, other].map((each) => each.outerHTML.slice(0, 80)).join(" | ");
+      if (width > 2 && height > 2) found.push(told);
     }
   });
   return found;
@@ -51,7 +53,10 @@ DRAW_ALL = """
 async () => {
   for (const one of document.querySelectorAll("details")) one.open = true;
   dispatchEvent(new Event("beforeprint"));
-  while (document.querySelector(".plot:not([data-drawn])")) await new Promise((done) => setTimeout(done, 20));
+  const end = Date.now() + 60000;
+  while (document.querySelector(".plot:not([data-drawn])") && Date.now() < end) {
+    await new Promise((done) => setTimeout(done, 20));
+  }
 }
 """
 
@@ -77,7 +82,9 @@ class Opened:
     def settle(self) -> None:
         """Let figures take their new size."""
         self.tab.evaluate(
-            "async () => { for (const one of document.querySelectorAll('.plot')) await window.Plotly.Plots.resize(one); }"
+            "async () => {"
+            "  for (const one of document.querySelectorAll('.plot')) await window.Plotly.Plots.resize(one);"
+            "}"
         )
 
 
@@ -95,6 +102,7 @@ def test_every_figure_draws_and_nothing_is_asked_for_or_complained_about(
     opened: Opened, page_file: Path
 ) -> None:
     assert opened.tab.locator(".plot").count() > 10
+    assert opened.tab.locator(".plot:not([data-drawn])").count() == 0
     empty = opened.tab.evaluate(
         "[...document.querySelectorAll('.plot')].filter((one) => !one.querySelector('.trace, .bars, .point'))"
         ".map((one) => one.id)"
@@ -129,7 +137,8 @@ def test_conditions_can_be_chosen(opened: Opened) -> None:
     key = choice.locator("option").nth(1).get_attribute("value")
     choice.select_option(key)
     shown = tab.evaluate(
-        "[...document.querySelectorAll('.part[data-group]')].filter((one) => !one.hidden).map((one) => one.dataset.group)"
+        "[...document.querySelectorAll('.part[data-group]')].filter((one) => !one.hidden)"
+        ".map((one) => one.dataset.group)"
     )
     assert set(shown) == {key}
     choice.select_option("")

@@ -128,7 +128,7 @@ def test_the_answer_comes_first_with_numbers(page: str) -> None:
         r"[\d.]+ times plain decoding \(95 % interval [\d.]+ to [\d.]+\)",
         text,
     )
-    assert text.index("decodes fastest") < text.index("Headline")
+    assert page.index("decodes fastest") < page.index('<section id="run-1-headline">')
 
 
 def test_failures_definitions_and_conditions_are_all_there(page: str) -> None:
@@ -175,7 +175,7 @@ HOSTILE_RUN = {
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run in which names, texts and files want to be something else."""
     drafters = [DRAFTERS[0], FakeDrafter(NASTY, 8, keep=0.6, draft_s=0.001)]
-    manifest, traces, conversations = records(drafters, num_per_group=1)
+    _, traces, _ = records(drafters, num_per_group=1)
     folder = make_run(tmp_path_factory.mktemp("hostile") / "run", drafters, num_per_group=1, **HOSTILE_RUN)
     said = [trace.model_copy(update={"kind": HOSTILE, "category": "\u202eyrogetac"}) for trace in traces]
     turn = said[0].turns[0]
@@ -242,7 +242,7 @@ def test_no_person_machine_or_folder_is_named(hostile_page: str, hostile: Run) -
 def test_a_busy_machine_is_told_above_the_numbers(hostile_page: str, small_page: str) -> None:
     """Conditions alone would be read last."""
     assert "Other programs used 80% of the machine" in hostile_page
-    assert hostile_page.index("Other programs used") < hostile_page.index("Headline")
+    assert hostile_page.index("Other programs used") < hostile_page.index('<section id="run-1-headline">')
     assert "Other programs used" not in small_page
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -175,15 +176,18 @@ def whole_part(network: nn.Module, parameter: str, name: str) -> list[Part]:
 
 def _read_file(path: Path) -> dict[str, Tensor]:
     try:
-        found: Any = (
-            load_file(path)
-            if path.suffix == ".safetensors"
-            else torch.load(path, map_location="cpu", weights_only=True)
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of old pickle protocols: what cannot be read is said below
+            found: Any = (
+                load_file(path)
+                if path.suffix == ".safetensors"
+                else torch.load(path, map_location="cpu", weights_only=True)
+            )
     except pickle.UnpicklingError as error:
-        reason = str(error).partition("\n")[0]
+        name = re.search(r"GLOBAL (\S+)", str(error))
+        what = f"asks for {name[1]}" if name else "is damaged, or no file of weights"
         raise DrafterError(
-            f"{path} holds something other than tensors, or is damaged, and was not run: {reason[:200]} "
+            f"{path} holds something other than tensors, and none of it was run: it {what}. "
             "Give its weights as .safetensors."
         ) from None
     except (OSError, SafetensorError, RuntimeError, EOFError, ValueError, KeyError) as error:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["break_even", "simulated"]
 
+WORK: Final = ("suite", "sampling")
+"""Here ``device`` is where to, and no cap."""
+
 COLUMNS: Final = (
     *("drafter", "context_length", "num_steps", "measured_acceptance_length", "simulated_tok_per_s"),
     *("simulated_plain_tok_per_s", "simulated_speedup", "simulated_ttft_s"),
@@ -37,7 +40,7 @@ STEPS = "Simulated from measured steps, so without an interval;"
 def simulated(numbers: Numbers) -> Section | None:
     """Simulated speed by device, each device in full where asked for."""
     parts = []
-    for group in groups_of(numbers.simulated):
+    for group in groups_of(numbers.simulated, WORK):
         longest = _longest(group.frame)
         parts.append(Part(list(_overview(group, longest, numbers)), group.key, group.name))
         each = [
@@ -57,7 +60,7 @@ def break_even(numbers: Numbers) -> Section | None:
     """The acceptance length that each drafter needs on a device, and the one it has."""
     metric = "break_even_acceptance_length"
     parts = []
-    for group in groups_of(numbers.simulated):
+    for group in groups_of(numbers.simulated, WORK):
         known = group.frame[group.frame[metric].notna() & ~group.frame["drafter"].isin(numbers.references)]
         first, *rest = [
             _needed(f"{place}", str(device), group, frame, numbers)

@@ -26,6 +26,7 @@ ENTRY_POINT_GROUP = "hyflash_bench.builders"
 
 _BUILT_IN = {
     "code": "hyflash_bench.suites.builders.code:Code",
+    "dataset": "hyflash_bench.suites.builders.dataset:Dataset",
     "dialogues": "hyflash_bench.suites.builders.dialogues:Dialogues",
     "documents": "hyflash_bench.suites.builders.documents:Documents",
     "retrieval": "hyflash_bench.suites.builders.retrieval:Retrieval",

@@ -14,6 +14,7 @@ from hyflash_bench.spec.base import Spec
 from hyflash_bench.spec.suite import FileSource, NpmSource, PypiSource, TaskSpec
 from hyflash_bench.suites.chat import ChatTokenizer
 from hyflash_bench.suites.conversation import Conversation, Item, UserTurn
+from hyflash_bench.suites.datafiles.choice import DataFiles
 from hyflash_bench.suites.sources import Library, Progress
 
 __all__ = ["Builder", "Package", "TaskContext", "conversation"]
@@ -33,12 +34,14 @@ class TaskContext:
         task: What the suite file says about the task.
         library: The suite's texts.
         folder: Folder of the suite file.
+        data: Files that the user gives for it.
     """
 
     suite: str
     task: TaskSpec
     library: Library
     folder: Path
+    data: DataFiles | None = None
 
     @property
     def where(self) -> str:
@@ -54,6 +57,8 @@ class Builder(ABC, Generic[OptionsT]):
     """
 
     name: ClassVar[str]
+    is_external: ClassVar[bool] = False
+    """Whether its texts are a data set that users give or fetch themselves."""
     Options: type[OptionsT]
 
     def __init__(self, context: TaskContext) -> None:

@@ -68,6 +68,8 @@ def suites_overlap(
     hashes: dict[str, str] = {}
     for name in list_suites():
         suite = load_suite(name)
+        if suite.is_external:  # its texts come with the user
+            continue
         items = _longest(suite, max_positions)
         suite.prepare(progress, items)
         if progress is not None:

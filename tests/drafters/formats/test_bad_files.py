@@ -167,7 +167,8 @@ def test_code_in_a_pickle_is_not_run(tmp_path: Path, name: str, file: str, is_le
         (folder / file).write_bytes(pickle.dumps({"fc.weight": Payload(trace)}))
     else:
         torch.save({"fc.weight": Payload(trace)}, folder / file)
-    assert "holds something other than tensors" in refusal(folder)
+    what = "is damaged, or no file of weights" if is_legacy else "asks for getattr"
+    assert f"none of it was run: it {what}" in refusal(folder)
     assert not trace.exists()
     pickle.loads(pickle.dumps(Payload(trace)))
     assert trace.exists()  # the payload would have worked
@@ -191,7 +192,7 @@ def test_a_set_of_files_must_be_whole(tmp_path: Path) -> None:
     index = {"weight_map": {name: file for file, held in parts.items() for name in held}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     load_drafter(folder, context())
-    first, second = parts
+    second = list(parts)[1]
     save_file({name: tensors[name] for name in names}, folder / second)
     assert "which another file has too" in refusal(folder)
     (folder / second).unlink()

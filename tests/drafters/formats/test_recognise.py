@@ -132,3 +132,19 @@ def test_a_hub_id_is_read_from_the_cache_or_said_to_be_missing(
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(snapshot))
     assert checkpoint_folder(spec, "any") == snapshot
     assert load_drafter("org/there@main", context()).name == "eagle"
+
+
+@pytest.mark.parametrize("name", [DFLASH[0], EAGLE3[0], EAGLE[0], MEDUSA])
+def test_planning_leaves_their_bytes_to_the_loaded_drafter(name: str, tmp_path: Path) -> None:
+    from hyflash_bench.memory.catalog import form_of
+    from hyflash_bench.memory.lookup import networks_of
+    from hyflash_bench.memory.shapes import shape_of
+    from tests.targets.families import make_model
+
+    spec = DrafterSpec.from_text(str(write(tmp_path, name)))
+    shape = shape_of(make_model("llama").config.to_dict(), "tiny")
+    assert form_of(spec, shape) is None
+    kept = networks_of([spec], "tiny").get(spec.label)
+    for file in tmp_path.iterdir():
+        file.unlink()
+    assert kept is None or form_of(spec, shape, network=kept) is None
