@@ -94,6 +94,8 @@ class Metric:
         above = _column(rows, self.above)
         below = _column(rows, self.below) if self.below else above.notna().astype("float64")
         known = above.notna() & below.notna()
+        if self.pooling == "mean":
+            known &= ~rows["is_pooled"]
         parts = rows.loc[known, keys].assign(above=above[known], below=below[known])
         groups = parts.groupby(keys, dropna=False, sort=False)
         sums = (groups.max() if self.pooling == "max" else groups.sum()).reset_index()

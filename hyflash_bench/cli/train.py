@@ -26,6 +26,7 @@ __all__ = ["command"]
         "train --corpus corpora/default --output-path runs/first --max-minutes 60",
         "train hyflash full-context window medusa eagle --corpus corpora/default --steps 3000",
         "train --drafters hyflash:num_layers=3,window:window=32 --corpus corpora/default --dry-run",
+        "train hyflash hyflash:memory=gated-linear window-equal-bytes memory-only --corpus corpora/default",
     ),
 )
 @click.argument("more", nargs=-1, metavar="[DRAFTER]...")
@@ -36,7 +37,8 @@ __all__ = ["command"]
     metavar="SPEC",
     multiple=True,
     shown="those that are shipped",
-    help="NAME or NAME:key=value,key=value of hyflash, full-context, window, memory-only, medusa, eagle. "
+    help="NAME or NAME:key=value,key=value of hyflash, full-context, window, window-equal-bytes, memory-only, "
+    "medusa, eagle. "
     "Repeatable, or a list with commas.",
 )
 @option("--corpus", metavar="DIR", help="Folder made by: hyflash-bench corpus build.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hyflash_bench.drafters.base import Draft, Drafter, Features
 from hyflash_bench.drafters.sampler import Sampler
-from hyflash_bench.engine.acceptance import check_draft, cut, verify
+from hyflash_bench.engine.acceptance import Cut, check_draft, cut, verify
 from hyflash_bench.engine.clock import Clock
 from hyflash_bench.engine.ingest import ingest
 from hyflash_bench.engine.steps import ReadHeld, Steps, TurnResult
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from hyflash_bench.targets.cache import KVCache
     from hyflash_bench.targets.target import Target
 
-__all__ = ["live_turn"]
+__all__ = ["EndsAt", "live_turn"]
+
+EndsAt = Callable[[Sequence[int], Sequence[int]], int | None]
+"""(reply so far, a step's tokens) -> how many of these complete the reply; None if they do not."""
 
 
 def live_turn(
@@ -35,6 +38,7 @@ def live_turn(
     max_new_tokens: int,
     stop_tokens: Collection[int],
     read_held: ReadHeld | None = None,
+    ends_at: EndsAt | None = None,
 ) -> TurnResult:
     """Generate one reply with a drafter that has observed everything before the turn.
 
@@ -51,6 +55,8 @@ def live_turn(
         stop_tokens: Ids that end it.
         read_held: Reads the drafter's bytes for the ledger, after the prompt and after every step; the
             time that takes is not counted.
+        ends_at: Ends the reply besides ``stop_tokens``, for strings that end it; looking for them counts as
+            decoding.
     """
     clock = Clock(target.device)
     vocab_size = target.info.vocab_size
@@ -65,7 +71,8 @@ def live_turn(
     choosing = clock.now()
     tokens = [sampler.choose(first_logits)]
     started = clock.now()
-    while tokens[-1] not in stop_tokens and len(tokens) < max_new_tokens:
+    is_complete = tokens[-1] in stop_tokens or _completed((), tokens, ends_at) is not None
+    while not is_complete and len(tokens) < max_new_tokens:
         last = tokens[-1]
         start = cache.length
         room = min(budget, cache.capacity - start - 1)
@@ -80,6 +87,10 @@ def live_turn(
         verified = clock.now()
         verdict = verify(draft, result.logits, sampler)
         step = cut(verdict.tokens, stop_tokens, room=max_new_tokens - len(tokens))
+        end = _completed(tokens, step.tokens, ends_at)
+        if end is not None:
+            step = Cut(step.tokens[:end], ended=True, limited=False)
+        is_complete = step.ended
         kept = torch.tensor([0, *(index + 1 for index in verdict.path)][: len(step.tokens)])
         if draft.parents is None:
             cache.truncate(start + len(kept))
@@ -103,3 +114,7 @@ def live_turn(
         decode_s=clock.now() - started - reading_s,
         held=held,
     )
+
+
+def _completed(reply: Sequence[int], tokens: Sequence[int], ends_at: EndsAt | None) -> int | None:
+    return None if ends_at is None else ends_at(reply, tokens)

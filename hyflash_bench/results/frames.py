@@ -12,6 +12,7 @@ from hyflash_bench.results.records import (
     CellRecord,
     ConversationRecord,
     Manifest,
+    ReportedTurn,
     StepColumns,
     TraceRecord,
     TraceTurn,
@@ -29,6 +30,9 @@ Row = dict[str, Any]
 
 _DRAFTER_KINDS = ("weights", "kv", "state", "buffer")
 _STEP_COLUMNS = tuple(StepColumns.model_fields)
+_SUMS = ("steps", "drafted", "accepted", "committed")
+_COUNTED_OF_TURNS = ("drafter_bytes", "decode_s")
+"""What the cells table reads off turns and imported ones may not have."""
 _MEASURED_PEAKS = ("cuda_allocated_peak", "process_peak_rss")
 """What stands for the measured peak: the first of these that was measured."""
 
@@ -83,7 +87,11 @@ class RunRecords:
         """The columns that every row about a conversation begins with."""
         state = self.states[conversation.cell_id]
         cell = self.cells[conversation.cell_id]
-        unknown = {"item_id": conversation.item_id}
+        unknown = {
+            "item_id": conversation.item_id,
+            "kind": conversation.kind,
+            "category": conversation.category,
+        }
         return {
             **_identity(cell),
             **self.contexts.get((cell.suite, conversation.item_id), unknown),
@@ -100,6 +108,13 @@ class RunRecords:
             for turn in conversation.turns:
                 scored = turn.mode == "replay" or conversation.cell_id not in self.replayed
                 yield {**known, **said.get(turn.turn, {}), "is_scored": scored}, turn
+
+    def reported(self) -> Iterator[tuple[Row, ReportedTurn]]:
+        """Every imported turn with the identity of its conversation; what it was came from a real loop."""
+        for conversation in self.conversations.values():
+            known = self.identify(conversation)
+            for turn in conversation.reported:
+                yield {**known, "turn": turn.turn, "mode": "live", "is_scored": True}, turn
 
     def _said(self, conversation: ConversationRecord) -> dict[int, Row]:
         trace = self.traces.get(conversation.trace_id or "")
@@ -165,6 +180,16 @@ def _turn_rows(run: RunRecords) -> Iterator[Row]:
             **_times(turn),
             **_drafter_memory(turn),
             **_ledger(turn),
+            "is_pooled": False,
+        }
+    for known, reported in run.reported():
+        counts = {name: getattr(reported, f"num_{name}") for name in _SUMS}
+        yield {
+            **dict.fromkeys(_COUNTED_OF_TURNS),
+            **known,
+            **{name: value for name, value in reported if name not in _STEP_COLUMNS},
+            **{f"num_uncut_{name}": count for name, count in counts.items()},
+            "lossless": "not_judged",
         }
 
 
@@ -231,7 +256,7 @@ def _step_columns(run: RunRecords) -> Mapping[str, Any]:
     known: list[Row] = []
     lengths: list[int] = []
     steps: list[int] = []
-    contexts: list[int] = []
+    contexts: list[int | None] = []
     values: dict[str, list[Any]] = {name: [] for name in _STEP_COLUMNS}
     for row, turn in run.turns():
         length = len(turn.steps.drafted)
@@ -241,6 +266,16 @@ def _step_columns(run: RunRecords) -> Mapping[str, Any]:
         contexts += _positions(turn)
         for name in _STEP_COLUMNS:
             column = getattr(turn.steps, name)
+            values[name] += [None] * length if column is None else column
+    for row, reported in run.reported():
+        length = len(reported.committed or reported.accepted or ())
+        known.append(row)
+        lengths.append(length)
+        steps += range(length)
+        contexts += [None] * length
+        cuts = {"eos_cut": [False] * length, "limit_cut": [False] * length, "depth": reported.drafted}
+        for name in _STEP_COLUMNS:
+            column = cuts.get(name, getattr(reported, name, None))
             values[name] += [None] * length if column is None else column
     index = np.repeat(np.arange(len(known)), lengths)
     dtypes = {column.name: column.dtype for column in TABLES["steps"]}

@@ -16,7 +16,7 @@ def cell_numbers(turns: Sequence[Row]) -> Row:
     timed = [turn for turn in turns if turn["mode"] == "live" and turn["decode_s"]]
     sizes = [turn["drafter_bytes"] for turn in turns if turn["drafter_bytes"] is not None]
     return {
-        "num_steps": sum(turn["num_uncut_steps"] for turn in scored) if scored else None,
+        "num_steps": _sum(scored, "num_uncut_steps"),
         "acceptance_length": _ratio(scored, "num_uncut_committed", "num_uncut_steps"),
         "acceptance_rate": _ratio(scored, "num_uncut_accepted", "num_uncut_drafted"),
         "decode_tok_per_s": _ratio(timed, "num_committed", "decode_s"),
@@ -25,9 +25,12 @@ def cell_numbers(turns: Sequence[Row]) -> Row:
 
 
 def _ratio(turns: Sequence[Row], above: str, below: str) -> float | None:
-    divisor = _total(turns, below)
-    return _total(turns, above) / divisor if divisor else None
+    known = [turn for turn in turns if turn[above] is not None and turn[below] is not None]
+    divisor = _sum(known, below)
+    return (_sum(known, above) or 0) / divisor if divisor else None
 
 
-def _total(turns: Sequence[Row], name: str) -> float:
-    return float(sum(turn[name] for turn in turns))
+def _sum(turns: Sequence[Row], name: str) -> float | None:
+    """Sum over the turns in which it was measured; None if it was in none."""
+    known = [turn[name] for turn in turns if turn[name] is not None]
+    return sum(known) if known else None

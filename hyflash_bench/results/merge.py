@@ -70,6 +70,7 @@ def merge_manifests(stored: Manifest, new: Manifest) -> Manifest:
             "cells": list(cells.values()),
             "suites": list(suites.values()),
             "devices": list(devices.values()),
+            "imported": [*(one for one in stored.imported if one not in new.imported), *new.imported],
         }
     )
 

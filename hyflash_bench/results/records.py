@@ -19,6 +19,7 @@ __all__ = [
     "ConversationRecord",
     "Lossless",
     "Manifest",
+    "ReportedTurn",
     "Status",
     "StepColumns",
     "TraceRecord",
@@ -53,14 +54,14 @@ class CellRecord(Spec):
     weight_bits: int | None = Field(
         None, description="Bits that the target's weights are counted with under the cap; null for as loaded."
     )
-    temperature: float
+    temperature: float | None = Field(description="Null where an imported file does not say; so below.")
     top_k: int | None
     top_p: float | None
     sampling: str = Field(description="Label of the sampling.")
-    seed: int
+    seed: int | None
     repeat: int
-    max_new_tokens: int
-    draft_budget: int
+    max_new_tokens: int | None
+    draft_budget: int | None
     num_conversations: int = Field(description="Conversations planned for this cell.")
 
 
@@ -86,6 +87,11 @@ class Manifest(Spec):
     git: dict[str, Any] | None = None
     networks: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="Configuration of what drafters with weights run, by label."
+    )
+    imported: list[dict[str, Any]] = Field(
+        default_factory=list,
+        description="Files of other programs that the numbers come from: file, sha256, format, drafter, "
+        "cells, notes on what could not be converted, and what the file itself reports.",
     )
     cells: list[CellRecord] = Field(default_factory=list)
 
@@ -165,6 +171,38 @@ class TurnRecord(Spec):
     energy_j: float | None = Field(None, description="Drawn by the GPU during the turn, by its counter.")
 
 
+class ReportedTurn(Spec):
+    """What another program's file says of a turn, in this project's definitions; null where it does not.
+
+    The sums count every step: such files do not say which ones the token limit cut short.
+    """
+
+    turn: int = Field(ge=0)
+    is_pooled: bool = Field(False, description="Stands for many turns, of which only sums are known.")
+    context_length: int | None = Field(None, ge=0)
+    num_prompt_tokens: int | None = Field(None, ge=0)
+    num_output_tokens: int | None = Field(None, ge=0)
+    stop_reason: StopReason | None = None
+    num_steps: int | None = Field(None, ge=0)
+    num_drafted: int | None = Field(None, ge=0)
+    num_accepted: int | None = Field(None, ge=0)
+    num_committed: int | None = Field(None, ge=0)
+    ttft_s: float | None = Field(None, ge=0)
+    decode_s: float | None = Field(None, ge=0, description="Null if it holds more than steps.")
+    drafted: list[int] | None = Field(None, description="Of each step; of trees their nodes.")
+    accepted: list[int] | None = Field(None, description="Of each step.")
+    committed: list[int] | None = Field(None, description="Of each step, bonus token included.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        lengths = {len(each) for each in (self.drafted, self.accepted, self.committed) if each is not None}
+        if len(lengths) > 1:
+            raise ValueError("columns of steps differ in length")
+        if any(count < 1 for count in self.committed or ()):
+            raise ValueError("a step committed no token")
+        return self
+
+
 class ConversationRecord(Spec):
     """``conversations.jsonl``: one cell on one conversation. The last line for a pair wins."""
 
@@ -186,6 +224,11 @@ class ConversationRecord(Spec):
         None, description="With window: the drafter that was replayed instead."
     )
     turns: list[TurnRecord] = Field(default_factory=list)
+    reported: list[ReportedTurn] = Field(
+        default_factory=list, description="Of imported results, in place of turns."
+    )
+    kind: str | None = Field(None, description="Of imported results, which have no trace to say it.")
+    category: str | None = None
     recorded_at: str
 
 

@@ -148,6 +148,7 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = MappingProxyType(
             Column("turn", COUNT, "From 0."),
             Column("mode", TEXT, "replay or live."),
             Column("is_scored", FLAG, "Counts for acceptance: replay where the cell has any, else live."),
+            Column("is_pooled", FLAG, "Stands for many turns, imported as sums."),
             Column("context_length", COUNT, "Tokens before the reply, history included."),
             Column("num_prompt_tokens", COUNT, "Of these, new in this turn."),
             Column("num_output_tokens", COUNT, "Tokens of the reply, the first one included."),

@@ -112,6 +112,11 @@ def _silence(drafters: Mapping[str, str], conversations: Iterable[ConversationRe
         drafter = drafters[conversation.cell_id]
         num_steps[drafter] += sum(len(turn.steps.drafted) for turn in conversation.turns)
         num_drafted[drafter] += sum(sum(turn.steps.drafted) for turn in conversation.turns)
+        num_steps[drafter] += sum(turn.num_steps or 0 for turn in conversation.reported)
+        # Not to know how much was drafted is no silence.
+        num_drafted[drafter] += sum(
+            1 if turn.num_drafted is None else turn.num_drafted for turn in conversation.reported
+        )
     return {
         drafter: f"proposed no token in {num_steps[drafter]} steps; this is plain decoding, not a measurement"
         if num_steps[drafter]

@@ -50,7 +50,8 @@ def asked_devices(spec: RunSpec) -> list[DeviceProfile]:
     """The profiles of the devices asked for.
 
     Raises:
-        UsageError: A name is unknown, or is one of a backend; a file cannot be read or is no profile.
+        UsageError: A name is unknown, is one of a backend, or stands for a device that is there already; a
+            file cannot be read or is no profile.
     """
     for name in spec.devices:
         if re.match(BACKEND, name):
@@ -58,7 +59,14 @@ def asked_devices(spec: RunSpec) -> list[DeviceProfile]:
                 f"{name!r} is a backend, what torch computes on: --backend {name}. A device is a profile of "
                 "what the model is to run on; its memory becomes a simulated cap."
             )
-    return [read_device(name) for name in spec.devices]
+    devices = [read_device(name) for name in spec.devices]
+    names = [device.name for device in devices]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(
+            f"Two of --device are called {twice!r}; keep one, or give your own profile a new name."
+        )
+    return devices
 
 
 def asked_caps(spec: RunSpec) -> list[Cap]:

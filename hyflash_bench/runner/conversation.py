@@ -17,15 +17,14 @@ from hyflash_bench.engine.trace import Known, Trace, trace_conversation
 from hyflash_bench.errors import ContextTooLong, TargetError
 from hyflash_bench.memory.ledger import held_by, ledger_of, workspace_measured
 from hyflash_bench.memory.meters import Meter
-from hyflash_bench.results.records import ConversationRecord, TurnRecord
+from hyflash_bench.results.records import TurnRecord
 from hyflash_bench.runner.bookkeeping import book
-from hyflash_bench.runner.caps import apply_cap
 from hyflash_bench.runner.entrant import Entrant, Mode, guarded, is_out_of_memory, requires_of, rotated
 from hyflash_bench.runner.events import ConversationFinished, Event, Log, PhaseStarted
+from hyflash_bench.runner.outcomes import records_of, uncapped
 from hyflash_bench.runner.prompts import Prompts
-from hyflash_bench.runner.recording import now, trace_record, turn_finished, turn_record
-from hyflash_bench.runner.shrinking import shrunk_record
-from hyflash_bench.runner.work import Work, WorkCell, WorkResult
+from hyflash_bench.runner.recording import trace_record, turn_finished, turn_record
+from hyflash_bench.runner.work import Work, WorkResult
 from hyflash_bench.suites.chat import ChatTokenizer
 from hyflash_bench.suites.conversation import Conversation
 from hyflash_bench.targets.cache import KVCache
@@ -84,7 +83,7 @@ class ConversationRunner:
         except ContextTooLong as error:
             for entrant in entrants:
                 entrant.fail("incompatible", str(error))
-            return WorkResult(trace=None, conversations=tuple(_uncapped(work, entrants)))
+            return WorkResult(trace=None, conversations=tuple(uncapped(work, entrants)))
         cache = self._cache_for(capacity)
         trace = self._trace(work, prompts, cache, entrants)
         _require_finite(trace)
@@ -94,7 +93,9 @@ class ConversationRunner:
                 self._replay_all(scene, entrants)
             if work.mode != "replay":
                 self._live_all(scene, entrants)
-            records = tuple(self._records(scene, entrants))
+            records = tuple(
+                records_of(work, entrants, self._ledger, lambda *who: list(self._replay(scene, *who)))
+            )
         for done in records:
             label = next(c.drafter.label for c in work.cells if c.cell_id == done.cell_id)
             self._tell(ConversationFinished(work.item_id, label, done.status, done.message))
@@ -106,7 +107,15 @@ class ConversationRunner:
     def _cache_for(self, capacity: int) -> KVCache:
         if self._cache is None or self._cache.capacity < capacity:
             self._cache = None  # let go of the old one before the new one is made
-            self._cache = self._target.new_cache(capacity)
+            try:
+                self._cache = self._target.new_cache(capacity)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                raise MemoryError(
+                    f"the target's cache has no room for the {capacity:,} tokens of the whole conversation "
+                    f"({error})"
+                ) from error
         self._cache.truncate(0)
         return self._cache
 
@@ -259,46 +268,6 @@ class ConversationRunner:
                     entrant.skipped[mode] = reason
         if entrant.is_running and len(entrant.skipped) == len(modes):
             entrant.fail("incompatible", entrant.skipped[modes[0]])
-
-    def _records(self, scene: _Scene, entrants: Sequence[Entrant]) -> Iterator[ConversationRecord]:
-        by_label = {entrant.label: entrant for entrant in entrants}
-        for cell, record in zip(scene.work.cells, _uncapped(scene.work, entrants), strict=True):
-            # A cap that the worker itself is under needs no ledger.
-            if cell.cap is None or cell.cap.kind == "enforced":
-                yield record
-            elif cell.cap.policy == "window":
-                yield self._shrunk(scene, cell, by_label[cell.drafter.label], record)
-            else:
-                yield apply_cap(record, cell_id=cell.cell_id, cap=cell.cap, ledger=self._ledger)
-
-    def _shrunk(
-        self, scene: _Scene, cell: WorkCell, entrant: Entrant, record: ConversationRecord
-    ) -> ConversationRecord:
-        def replay(drafter: Drafter) -> list[TurnRecord]:
-            return list(self._replay(scene, entrant.label, drafter))
-
-        shrinking = Entrant(entrant.label, entrant.drafter)
-        with guarded(shrinking):
-            return shrunk_record(record, cell, entrant.drafter, self._ledger, replay)
-        failed = {"status": shrinking.status, "message": shrinking.message, "turns": []}
-        return record.model_copy(update=failed)
-
-
-def _uncapped(work: Work, entrants: Sequence[Entrant]) -> Iterator[ConversationRecord]:
-    """What was measured, as the record of every cell, whatever its cap."""
-    by_label = {entrant.label: entrant for entrant in entrants}
-    repeats = sorted({cell.repeat for cell in work.cells})
-    for cell in work.cells:
-        entrant = by_label[cell.drafter.label]
-        yield ConversationRecord(
-            cell_id=cell.cell_id,
-            item_id=work.item_id,
-            trace_id=work.trace_id,
-            status=entrant.status,
-            message=entrant.message,
-            turns=entrant.turns_of(cell.repeat, repeats),
-            recorded_at=now(),
-        )
 
 
 def _require_finite(trace: Trace) -> None:

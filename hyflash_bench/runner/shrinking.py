@@ -4,7 +4,7 @@ The drafter gets what the cap leaves beside the target and its largest pass at t
 conversation, and the largest window within that (:meth:`~hyflash_bench.drafters.base.Drafter.within`).
 It keeps that window from the first token on, so what is measured is exactly a drafter built with it. No
 target pass is needed, since the trace is there; for the same reason there are no times, and turns of
-the live loop are left out.
+the live loop are left out and every repeat shows the replay.
 """
 
 from __future__ import annotations
@@ -60,10 +60,8 @@ def shrunk_record(
         record.model_copy(update={"turns": turns}), cell_id=cell.cell_id, cap=cap, ledger=ledger
     )
     noted = {name: getattr(stopped, name) for name in ("policy_turn", "policy_step", "policy_context")}
-    # As without a cap, what is replayed belongs to the first repeat.
-    shown = again.turns if cell.repeat == 0 else []
     label = _label(cell.drafter, drafter, shrunk)
-    return again.model_copy(update={**noted, "policy_drafter": label, "turns": shown})
+    return again.model_copy(update={**noted, "policy_drafter": label})
 
 
 _NO_BREACH: Mapping[str, Any] = {"context_reached": None, "peak_bytes": None, "turns": []}

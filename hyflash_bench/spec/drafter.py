@@ -43,8 +43,8 @@ class DrafterSpec(Spec):
             options["checkpoint"], name = name, recognise(Path(name).expanduser()).drafter
         elif name.startswith((".", "~", "/")) and not name.endswith(".py") and ".py:" not in name:
             raise SpecError(
-                f"Drafter {text!r}: there is no folder {name}. Give the folder of a checkpoint, whose path has "
-                "no comma and no colon, or a drafter by name."
+                f"Drafter {text!r}: there is no folder {name}. Give the folder of a checkpoint, whose path "
+                "has no comma and no colon, or a drafter by name."
             )
         for part in filter(None, (piece.strip() for piece in rest.split(","))):
             key, equals, value = part.partition("=")

@@ -14,7 +14,7 @@ from hyflash_bench.spec.drafter import DrafterSpec
 from hyflash_bench.spec.plan import CapKind, CapPolicy
 from hyflash_bench.spec.sampling import Sampling
 from hyflash_bench.spec.target import TargetSpec
-from hyflash_bench.spec.units import parse_bytes
+from hyflash_bench.spec.units import format_bytes, parse_bytes
 
 __all__ = ["DEFAULT_DRAFTERS", "RunSpec"]
 
@@ -118,10 +118,12 @@ class RunSpec(TargetSpec):
         return self
 
     def _check_caps(self) -> None:
-        for name, values in (("memory cap", self.memory_caps), ("device", self.devices)):
-            doubled = [value for value in values if values.count(value) > 1]
-            if doubled:
-                raise ValueError(f"{name} {doubled[0]} is given twice; keep one")
+        for size in self.memory_caps:
+            if self.memory_caps.count(size) > 1:
+                raise ValueError(f"memory cap {format_bytes(size)} is given twice; keep one")
+        for device in self.devices:
+            if self.devices.count(device) > 1:
+                raise ValueError(f"device {device} is given twice; keep one")
         if self.cap_kind == "enforced" and not self.memory_caps:
             raise ValueError("cap_kind enforced needs a memory cap; devices are always simulated")
         if self.cap_kind == "enforced" and self.cap_policy != "stop":

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hyflash_bench.drafters.networks.block import BlockConfig
+from hyflash_bench.drafters.networks.network import NetworkConfig
 from hyflash_bench.spec.yaml import dump_yaml
 from hyflash_bench.targets.info import TargetInfo
 from hyflash_bench.targets.presets import PRESETS
@@ -18,17 +20,25 @@ __all__ = ["card", "front_matter"]
 NOT_MEASURED = "\u2013"
 
 _WHAT_IT_IS = {
-    "hyflash": "a parallel block drafter with a local window and a gated-delta-rule memory of fixed size. It "
+    "hyflash": "a parallel block drafter with a local window and a recurrent memory of fixed size. It "
     "is a re-implementation from the abstract of HyFlash (arXiv 2611.07263); no code or weights of its "
     "authors were available, so its results say nothing about theirs",
     "full-context": "a parallel block drafter that attends to the whole context, in the style of DFlash "
     "(arXiv 2602.06036). It is the control of hyflash: the same code without window and memory",
     "window": "a parallel block drafter that attends to a local window only. It is the control of hyflash "
     "without its memory",
+    "window-equal-bytes": "a parallel block drafter that attends to a local window only, as long as makes it "
+    "hold as many bytes as hyflash. It is the control of hyflash for spending its memory's bytes on a window",
     "memory-only": "a parallel block drafter that reads a memory of fixed size and no window. It is the "
     "control of hyflash without local attention",
     "medusa": "a set of residual-block heads in the style of Medusa (arXiv 2401.10774)",
     "eagle": "a one-layer autoregressive drafter in the style of EAGLE-3 (arXiv 2503.01840)",
+}
+
+_RULES = {
+    "gated-delta": "of the gated delta rule",
+    "gated-linear": "plain gated linear attention, which overwrites nothing",
+    "delta": "of the delta rule without a gate, which forgets nothing",
 }
 
 _BUCKET_TEXT = {
@@ -54,9 +64,9 @@ def card(
     info = session.target.info
     corpus = session.corpus.hash
     parts = [
-        front_matter(entry.label, entry.name, _base_model(info), corpus, curve),
+        front_matter(entry.label, entry.drafter, _base_model(info), corpus, curve),
         f"# {entry.label} for {info.name}",
-        f"This is {_WHAT_IT_IS[entry.name]}.",
+        f"This is {_WHAT_IT_IS[entry.name]}.{_options(entry.config)}",
         _use(entry),
         _budget(entry, session, training),
         _results(curve, entry.config.num_slots),
@@ -107,10 +117,37 @@ def _base_model(info: TargetInfo) -> str:
     return (preset.hub_id if preset else "") or info.name
 
 
+def _options(config: NetworkConfig) -> str:
+    """What is switched on, a sentence each."""
+    said = []
+    if isinstance(config, BlockConfig):
+        if config.attention == "window":
+            said.append(f"Its window is {config.window} rows.")
+        if config.memory != "none":
+            said.append(f"Its memory is {_RULES[config.memory]}.")
+            if config.memory_shifts:
+                lags = ", ".join(map(str, config.memory_shifts))
+                said.append(
+                    f"The memory's heads bind what stands at a row to the key of {lags} rows before it "
+                    "(memory_shifts), so asking with what is now finds what came after."
+                )
+        if config.follow_heads:
+            said.append(
+                f"{config.follow_heads} of its key heads look for what followed rows like the last one "
+                "(follow_heads)."
+            )
+    if config.copy_window:
+        said.append(
+            f"What it says is mixed with tokens copied from the last {config.copy_window:,} rows, from where "
+            "the text was like this before (`copying=false` switches that off)."
+        )
+    return "".join(f" {sentence}" for sentence in said)
+
+
 def _use(entry: Entry) -> str:
     return (
         "## Use\n\n"
-        f"```\nhyflash-bench run quick --drafter {entry.name}:checkpoint=FOLDER\n```\n\n"
+        f"```\nhyflash-bench run quick --drafter {entry.drafter}:checkpoint=FOLDER\n```\n\n"
         "It fits no other target: `config.json` names the weights it was trained for."
     )
 
@@ -121,6 +158,14 @@ def _budget(entry: Entry, session: Session, training: Mapping[str, Any]) -> str:
     if entry.reference is not None:
         gap = entry.parameters - entry.reference
         matched = f", {gap:+,} against full-context of the same depth"
+    if entry.bytes_gap is not None:
+        matched += f"; holds {entry.bytes_gap:+,} bytes of the text against hyflash in float32"
+    fitted = "none"
+    if warm := training.get("warm_start"):
+        fitted = (
+            f"by least squares, before the first step: {warm['passes']} passes, {warm['tokens']:,} tokens, "
+            f"{warm['seconds']:.0f} s"
+        )
     rows = {
         "target": f"{info.name}, weights `{info.fingerprint.weights[:16]}`",
         "corpus": f"`{session.corpus.hash[:16]}`",
@@ -128,7 +173,8 @@ def _budget(entry: Entry, session: Session, training: Mapping[str, Any]) -> str:
         "steps": f"{training['steps']:,} of {training['planned_steps']:,} planned",
         "tokens seen": f"{training['tokens_seen']:,}",
         "anchors": f"{training['steps'] * plan.num_anchors:,} at most, {entry.config.num_slots} slots each",
-        "time": f"{training['seconds'] / 60:.0f} min in this drafter's own passes",
+        "warm start": fitted,
+        "time": f"{training['seconds'] / 60:.0f} min in this drafter's own passes, the warm start apart",
         "updates left out": f"{training['num_skipped']}",
         "seed": f"{plan.seed}",
     }

@@ -44,13 +44,14 @@ def export(pupil: Pupil, session: Session, folder: Path, step: int, tokens_seen:
 def _budget(pupil: Pupil, session: Session, step: int, tokens_seen: int) -> dict[str, Any]:
     plan = session.plan
     return {
-        "drafter": pupil.entry.name,
+        "drafter": pupil.entry.drafter,
         "name": pupil.entry.label,
         "steps": step,
         "planned_steps": plan.steps,
         "tokens_seen": tokens_seen,
         "anchors_per_step": plan.num_anchors,
         "seconds": round(pupil.seconds, 1),
+        "warm_start": pupil.warm_start,
         "num_skipped": pupil.num_skipped,
         "seed": plan.seed,
         "corpus": session.corpus.hash,

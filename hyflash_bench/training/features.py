@@ -17,6 +17,7 @@ from torch import Tensor
 from hyflash_bench.atomic import write_error, write_text
 from hyflash_bench.data import cache_folder
 from hyflash_bench.drafters.base import Features, Requires
+from hyflash_bench.errors import DataError
 from hyflash_bench.targets.cache import KVCache
 from hyflash_bench.targets.target import Target
 
@@ -74,7 +75,7 @@ class FeatureStore:
         folder: Made if missing; see :func:`features_folder`.
 
     Raises:
-        DataError: The folder cannot be written.
+        DataError: The folder cannot be written, or holds something else.
     """
 
     def __init__(self, corpus: Documents, target: Target, requires: Requires, folder: Path) -> None:
@@ -93,9 +94,7 @@ class FeatureStore:
     def _open(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         described = {"num_documents": len(self.lengths), "num_rows": self.num_rows, "width": self._width}
-        about = self._folder / "features.json"
-        if not about.exists():
-            write_text(about, json.dumps(described, indent=2) + "\n")
+        self._compare(described)
         self._rows_file = os.open(self._folder / "rows.bf16", os.O_RDWR | os.O_CREAT, 0o666)
         self._done_file = os.open(self._folder / "done.u8", os.O_RDWR | os.O_CREAT, 0o666)
         os.ftruncate(self._rows_file, self.num_bytes)
@@ -104,6 +103,22 @@ class FeatureStore:
         path = self._folder / "rows.bf16"
         self._rows = np.memmap(path, np.int16, "r", shape=(self.num_rows, self._width))
         self._done = np.frombuffer(os.pread(self._done_file, len(self.lengths), 0), np.uint8).copy()
+
+    def _compare(self, described: dict[str, int]) -> None:
+        """Leave word of what the files hold, or see that it is the same."""
+        about = self._folder / "features.json"
+        try:
+            stored = json.loads(about.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            write_text(about, json.dumps(described, indent=2) + "\n")
+            return
+        except ValueError:
+            stored = None
+        if stored != described:
+            raise DataError(
+                f"{about} does not describe the features of this corpus and target (it says {stored}, "
+                f"{described} is wanted). Remove the folder {self._folder}; they are computed anew."
+            )
 
     @property
     def num_rows(self) -> int:
@@ -157,7 +172,7 @@ class FeatureStore:
         Raises:
             DataError: The disk is full; what was computed before stays.
         """
-        missing = [index for index in dict.fromkeys(documents) if not self._done[index]]
+        missing = [index for index in dict.fromkeys(documents) if not self._is_done(index)]
         for count, index in enumerate(missing, 1):
             self._compute(index)
             on_document(count, len(missing))
@@ -169,13 +184,19 @@ class FeatureStore:
             index: The document.
             stop: How many rows; all by default.
         """
-        if not self._done[index]:
+        if not self._is_done(index):
             self._compute(index)
         start, end = int(self._starts[index]), int(self._starts[index + 1])
         end = end if stop is None else min(end, start + stop)
         flat = torch.from_numpy(self._rows[start:end].copy()).view(torch.bfloat16)
         *taps, last_hidden = torch.tensor_split(flat, len(self.requires.taps) + 1, dim=1)
         return Features(taps=dict(zip(self.requires.taps, taps, strict=True)), last_hidden=last_hidden)
+
+    def _is_done(self, index: int) -> bool:
+        """Whether a document's rows are there; another process may have written them meanwhile."""
+        if not self._done[index]:
+            self._done[index] = os.pread(self._done_file, 1, index)[0]
+        return bool(self._done[index])
 
     def _compute(self, index: int) -> None:
         length, start = self.lengths[index], int(self._starts[index])
@@ -186,6 +207,7 @@ class FeatureStore:
         raw = flat.to("cpu", torch.bfloat16).contiguous().view(torch.int16).numpy().data.cast("B")
         try:
             _write_all(self._rows_file, raw, start * self._width * 2)
+            os.fsync(self._rows_file)  # a flag that outlives its rows would hold zeros to be the features
             os.pwrite(self._done_file, b"\x01", index)
         except OSError as error:
             raise write_error(self._folder, error) from error

@@ -1,12 +1,15 @@
-"""A memory that another document left behind, for the control that swaps histories."""
+"""A memory that other documents left behind, for the control that swaps histories."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
+from torch import Tensor
 
 from hyflash_bench.atomic import replacing
 from hyflash_bench.drafters.base import Features
@@ -20,28 +23,48 @@ if TYPE_CHECKING:
 __all__ = ["write_foreign_state"]
 
 
-def write_foreign_state(network: DraftNetwork, session: Session, folder: Path) -> None:
-    """Store the memory after the longest held-out document as ``state`` in ``foreign.safetensors``.
+_NUM_DOCUMENTS = 8
+_FOREIGN = 4
+"""What the random numbers are for, as part of their seed."""
 
-    Networks without a memory get no such file.
+
+def write_foreign_state(network: DraftNetwork, session: Session, folder: Path) -> None:
+    """Store what held-out documents leave in the memory, on average, as ``state`` of a file.
+
+    Up to eight documents, drawn by the plan's seed from those long enough to leave anything: a single
+    one could be near to the text by chance, or far from all. Networks without a memory get no file.
 
     Raises:
         DataError: The disk is full or the folder cannot be written.
     """
     if not isinstance(network, BlockNetwork) or network.config.memory == "none":
         return
-    longest = max(session.held_out, key=lambda index: session.store.lengths[index])
-    rows = session.store.rows(longest)
-    assert rows.last_hidden is not None
-    device = network.head.norm.weight.device
-    features = Features(
-        taps={tap: values.to(device).float() for tap, values in rows.taps.items()},
-        last_hidden=rows.last_hidden.to(device).float(),
-    )
-    state = document_state(network, features).cpu().contiguous()
+    states = [_left_behind(network, session, index) for index in _drawn(session)]
+    state = torch.stack(states).mean(0).cpu().contiguous()
     with replacing(folder / "foreign.safetensors") as temporary:
         try:
             save_file({"state": state}, temporary)
         except SafetensorError as error:
             # Its writer wraps the system's error in a text of its own.
             raise OSError(28 if "space" in str(error) else 5, str(error)) from error
+
+
+def _drawn(session: Session) -> list[int]:
+    """The longest held-out document, where none is long enough."""
+    lengths, plan = session.store.lengths, session.plan
+    long = [index for index in session.held_out if lengths[index] >= 2 * plan.memory_rows]
+    if not long:
+        return [max(session.held_out, key=lambda index: lengths[index])]
+    random = np.random.default_rng([plan.seed, _FOREIGN])
+    return sorted(random.choice(long, min(len(long), _NUM_DOCUMENTS), replace=False).tolist())
+
+
+def _left_behind(network: BlockNetwork, session: Session, index: int) -> Tensor:
+    rows = session.store.rows(index)
+    assert rows.last_hidden is not None
+    device = network.head.norm.weight.device
+    features = Features(
+        taps={tap: values.to(device).float() for tap, values in rows.taps.items()},
+        last_hidden=rows.last_hidden.to(device).float(),
+    )
+    return document_state(network, features)

@@ -48,6 +48,22 @@ def _drafter(value: Any) -> Any:
     return DrafterSpec.from_text(value) if isinstance(value, str) else value
 
 
+_WINDOW, _CHUNK = 64, 32
+"""Of block drafters that do not say otherwise; a test holds them to the networks' own."""
+
+
+def _deepest_window(values: Mapping[str, Any]) -> int:
+    """The largest W + C of the drafters with a memory; what it is by default if none has one."""
+    depths = []
+    for drafter in values.get("drafters", ()):
+        options = drafter.options
+        window = {"hyflash": options.get("window", _WINDOW), "memory-only": 0}.get(drafter.name)
+        chunk = options.get("chunk", _CHUNK)
+        if isinstance(window, int) and isinstance(chunk, int):
+            depths.append(window + chunk)
+    return max(depths, default=_WINDOW + _CHUNK)
+
+
 class TrainingPlan(Spec):
     """Drafters trained on one stream: the same names as flags, as keywords and as YAML keys."""
 
@@ -89,7 +105,11 @@ class TrainingPlan(Spec):
     )
     num_anchors: int = Field(96, ge=1, le=65_536, description="Anchors of a batch.")
     memory_rows: int = Field(
-        96, ge=0, le=MAX_COUNT, description="Rows before an anchor from which it reads a memory (W + C)."
+        default_factory=_deepest_window,
+        ge=0,
+        le=MAX_COUNT,
+        description="Rows before an anchor from which it reads a memory; by default the largest W + C of "
+        "the drafters that have one.",
     )
     min_context_share: float = Field(
         0.7, ge=0, le=1, description="Share of anchors with memory_rows before them, where possible."

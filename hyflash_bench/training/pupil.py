@@ -41,6 +41,8 @@ class Pupil:
         loss: Smoothed training loss; None before the first step.
         seconds: Spent in this drafter's own passes and updates.
         num_skipped: Updates left out since loss or gradient was not finite.
+        warm_start: What fitting in closed form took before the first step: passes, tokens, seconds.
+        plan: Rates and weights.
 
     Args:
         entry: What it is.
@@ -63,14 +65,15 @@ class Pupil:
         self.loss: float | None = None
         self.seconds = 0.0
         self.num_skipped = 0
+        self.warm_start: dict[str, Any] = {}
         self._skips_in_a_row = 0
-        self._plan, self._autocast, self._team = plan, autocast, team
+        self.plan, self._autocast, self._team = plan, autocast, team
         self._parameters = dict(network.named_parameters())
         self._optimiser = _optimiser(self._parameters, plan)
         self._average = {name: value.detach().clone() for name, value in self._averaged()}
 
     def _averaged(self) -> Iterator[tuple[str, nn.Parameter]]:
-        return iter(self._parameters.items()) if self._plan.ema is not None else iter(())
+        return iter(self._parameters.items()) if self.plan.ema is not None else iter(())
 
     def learn(self, lesson: Lesson, learning_rate: float) -> None:
         """Take one step; one whose loss or gradient is not finite is left out.
@@ -90,7 +93,7 @@ class Pupil:
             if loss.requires_grad:  # there may be fewer anchors than processes
                 torch.autograd.backward(loss)
             self._team.add_gradients(list(self._parameters.values()))
-            norm = float(nn.utils.clip_grad_norm_(self._parameters.values(), self._plan.clip))
+            norm = float(nn.utils.clip_grad_norm_(self._parameters.values(), self.plan.clip))
             if math.isfinite(norm):
                 self._update(value, learning_rate)
             else:
@@ -104,7 +107,7 @@ class Pupil:
         kind = teacher.targets.device.type
         with torch.autocast(kind, dtype=self._autocast, enabled=self._autocast is not None):
             logits = self.network(lesson.batch)
-        weights = slot_weights(teacher.is_scored, self._plan.slot_decay, self._team.total)
+        weights = slot_weights(teacher.is_scored, self.plan.slot_decay, self._team.total)
         return teacher_loss(logits, teacher, weights)
 
     def _update(self, loss: float, learning_rate: float) -> None:
@@ -113,10 +116,10 @@ class Pupil:
         self._optimiser.step()
         self._skips_in_a_row = 0
         self.loss = loss if self.loss is None else _SMOOTHING * self.loss + (1 - _SMOOTHING) * loss
-        if self._plan.ema is not None:
+        if self.plan.ema is not None:
             averages = list(self._average.values())
             current = [self._parameters[name].detach() for name in self._average]
-            torch._foreach_lerp_(averages, current, 1 - self._plan.ema)
+            torch._foreach_lerp_(averages, current, 1 - self.plan.ema)
 
     def _skip(self, what: str, value: float) -> None:
         self.num_skipped += 1
@@ -184,6 +187,7 @@ class Pupil:
             "seconds": self.seconds,
             "num_skipped": self.num_skipped,
             "skips_in_a_row": self._skips_in_a_row,
+            "warm_start": self.warm_start,
             "curve": self.curve,
         }
 
@@ -191,6 +195,7 @@ class Pupil:
         """Take over what :meth:`numbers` gave."""
         self.loss, self.seconds = values["loss"], values["seconds"]
         self.num_skipped, self._skips_in_a_row = values["num_skipped"], values["skips_in_a_row"]
+        self.warm_start = dict(values.get("warm_start", {}))  # not counted by older versions
         self.curve = list(values["curve"])
 
 

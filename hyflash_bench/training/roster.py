@@ -9,9 +9,11 @@ from typing import Any
 import torch
 
 from hyflash_bench.drafters.base import Requires
+from hyflash_bench.drafters.networks.block import BlockConfig
 from hyflash_bench.drafters.networks.checkpoint import network_class
 from hyflash_bench.drafters.networks.network import DraftNetwork, NetworkConfig, TargetShape
 from hyflash_bench.errors import SpecError, UnknownName
+from hyflash_bench.footprint import block_held
 from hyflash_bench.spec.drafter import DrafterSpec
 from hyflash_bench.training.plan import TrainingPlan
 
@@ -22,12 +24,16 @@ _ALL: Mapping[str, Any] = {"copy_window": 512}
 _BLOCK: Mapping[str, Any] = {**_ALL, "markov_rank": 64, "follow_heads": 1}
 """What all block drafters share, so that they differ in nothing but what they are compared for."""
 
-_MEMORY: Mapping[str, Any] = {"memory": "gated-delta", "memory_shifts": (0, 1, 2)}
+_MEMORY: Mapping[str, Any] = {"memory": "gated-delta"}
+_SHIFTS = (0, 1, 2)
+"""Of the heads of a memory, in turns: what holds now, what came next, and what came after that."""
+_NO_MEMORY: Mapping[str, Any] = {**_BLOCK, "attention": "window", "memory": "none"}
 
 ROSTER: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "hyflash": ("block", {**_BLOCK, **_MEMORY, "attention": "window"}),
     "full-context": ("block", {**_BLOCK, "attention": "full", "memory": "none"}),
-    "window": ("block", {**_BLOCK, "attention": "window", "memory": "none"}),
+    "window": ("block", _NO_MEMORY),
+    "window-equal-bytes": ("block", _NO_MEMORY),
     "memory-only": ("block", {**_BLOCK, **_MEMORY, "attention": "none"}),
     "medusa": ("medusa", _ALL),
     "eagle": ("eagle", _ALL),
@@ -36,6 +42,10 @@ ROSTER: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 _REFERENCE = "full-context"
 _ROUND_TO = 8
+_HYBRID, _EQUAL_BYTES = "hyflash", "window-equal-bytes"
+_ELEMENT_BYTES = 4
+"""Of a number when bytes are made equal: that of the default target. In half precision hyflash's state,
+which stays in float32, weighs more, and a window of as many bytes would be longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,7 @@ class Entry:
         config: Whole configuration.
         parameters: Trained numbers.
         reference: Those of full-context at the same depth, where it was matched to it.
+        bytes_gap: Bytes held beyond hyflash's at the same depth, where the window was chosen for it.
     """
 
     name: str
@@ -57,6 +68,12 @@ class Entry:
     config: NetworkConfig
     parameters: int
     reference: int | None = None
+    bytes_gap: int | None = None
+
+    @property
+    def drafter(self) -> str:
+        """Name under which it is run."""
+        return "window" if self.name == _EQUAL_BYTES else self.name
 
     @property
     def requires(self) -> Requires:
@@ -99,15 +116,32 @@ def _entry(spec: DrafterSpec, plan: TrainingPlan, target: TargetShape) -> Entry:
         raise UnknownName("drafter to train", spec.name, ROSTER)
     kind, settings = ROSTER[spec.name]
     _refuse_shared(spec, settings)
-    config = _config(kind, {**settings, **spec.options}, plan, target, spec.label)
+    config = _config(kind, _filled({**settings, **spec.options}), plan, target, spec.label)
+    bytes_gap = None
+    if spec.name == _EQUAL_BYTES:
+        hybrid = _like(_HYBRID, config, plan, target)
+        assert isinstance(hybrid, BlockConfig)
+        assert isinstance(config, BlockConfig)
+        config = _with_bytes_of(hybrid, config)
+        bytes_gap = _held_bytes(config) - _held_bytes(hybrid)
     parameters = _count(kind, config)
     if plan.match == "none" or kind != ROSTER[_REFERENCE][0] or spec.name == _REFERENCE:
-        return Entry(spec.name, spec.label, kind, config, parameters)
+        return Entry(spec.name, spec.label, kind, config, parameters, bytes_gap=bytes_gap)
     reference = _reference_parameters(config, plan, target)
     if "intermediate_size" not in spec.options:
         config = _matched(kind, config, reference)
         parameters = _count(kind, config)
-    return Entry(spec.name, spec.label, kind, config, parameters, reference)
+    return Entry(spec.name, spec.label, kind, config, parameters, reference, bytes_gap)
+
+
+def _filled(options: dict[str, Any]) -> dict[str, Any]:
+    """Options with the shifts of as many heads as the memory has, where there is one."""
+    if options.get("memory", "none") == "none" or "memory_shifts" in options:
+        return options
+    heads = options.get("memory_heads", BlockConfig.model_fields["memory_heads"].default)
+    if not isinstance(heads, int):  # reading the configuration says what is wrong with it
+        return options
+    return {**options, "memory_shifts": tuple(_SHIFTS[head % len(_SHIFTS)] for head in range(heads))}
 
 
 def _refuse_shared(spec: DrafterSpec, settings: Mapping[str, Any]) -> None:
@@ -117,10 +151,16 @@ def _refuse_shared(spec: DrafterSpec, settings: Mapping[str, Any]) -> None:
                 f"Drafter {spec.label!r}: {key} is one for all drafters of a training. "
                 f"Drop it here and say --{key.replace('_', '-')}."
             )
-    # Another kind of memory is an ablation of hyflash; another attention is another drafter.
-    if "attention" in spec.options and spec.options["attention"] != settings.get("attention"):
+    # Another kind of memory is an ablation of hyflash; none at all, or another attention, another drafter.
+    given = {**settings, **spec.options}
+    is_changed = {
+        "attention": given.get("attention") != settings.get("attention"),
+        "memory": (given.get("memory") == "none") != (settings.get("memory") == "none"),
+        "window": spec.name == _EQUAL_BYTES and "window" in spec.options,
+    }
+    for key in (key for key, is_other in is_changed.items() if is_other):
         raise SpecError(
-            f"Drafter {spec.label!r}: attention is what makes {spec.name}. "
+            f"Drafter {spec.label!r}: {key} is what makes {spec.name}. "
             f"Name the drafter that has it: {', '.join(ROSTER)}."
         )
 
@@ -153,13 +193,33 @@ def _label(spec: DrafterSpec, config: NetworkConfig, options: Mapping[str, Any] 
 
 def _reference_parameters(config: NetworkConfig, plan: TrainingPlan, target: TargetShape) -> int:
     """Parameters of full-context as deep and with as many slots, of the width asked for it or its default."""
-    kind, settings = ROSTER[_REFERENCE]
+    return _count(ROSTER[_REFERENCE][0], _like(_REFERENCE, config, plan, target))
+
+
+def _like(name: str, config: NetworkConfig, plan: TrainingPlan, target: TargetShape) -> NetworkConfig:
+    """A drafter as deep and with as many slots as another: as it is asked for, or its default."""
+    kind, settings = ROSTER[name]
     like = {"num_layers": getattr(config, "num_layers"), "num_slots": config.num_slots}  # noqa: B009
-    asked = [spec.options for spec in plan.drafters if spec.name == _REFERENCE]
+    asked = [spec.options for spec in plan.drafters if spec.name == name]
     candidates = [{**settings, **options} for options in asked] + [{**settings, **like}]
-    configs = [_config(kind, options, plan, target, _REFERENCE) for options in candidates]
-    fitting = [known for known in configs if all(getattr(known, key) == value for key, value in like.items())]
-    return _count(kind, fitting[0])
+    configs = [_config(kind, _filled(options), plan, target, name) for options in candidates]
+    return next(known for known in configs if all(getattr(known, key) == like[key] for key in like))
+
+
+def _held_bytes(config: BlockConfig) -> int:
+    """What a drafter holds of the text, which no context length changes."""
+    return sum(block_held(config, 0, _ELEMENT_BYTES).values())
+
+
+def _with_bytes_of(other: BlockConfig, config: BlockConfig) -> BlockConfig:
+    """The configuration with the window at which it holds most nearly as many bytes as another."""
+
+    def sized(window: int) -> BlockConfig:
+        return config.model_copy(update={"window": window})
+
+    first, second = (_held_bytes(sized(window)) for window in (1, 2))
+    window = 1 + round((_held_bytes(other) - first) / (second - first))
+    return sized(max(1, window))
 
 
 def _matched(kind: str, config: NetworkConfig, wanted: int) -> NetworkConfig:
@@ -184,6 +244,10 @@ def parameter_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
             "difference": None if entry.reference is None else entry.parameters - entry.reference,
             "intermediate_size": getattr(entry.config, "intermediate_size", None),
             "num_slots": entry.config.num_slots,
+            "window": getattr(entry.config, "window", None)
+            if getattr(entry.config, "attention", None) == "window"
+            else None,
+            "bytes_to_hyflash": entry.bytes_gap,
         }
         for entry in entries
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import torch
 
 from hyflash_bench.drafters.base import Requires
 from hyflash_bench.drafters.networks.checkpoint import load_network
-from hyflash_bench.drafters.networks.network import DraftNetwork, TargetShape
+from hyflash_bench.drafters.networks.network import DraftNetwork, TargetShape, redraw
 from hyflash_bench.errors import DataError, SpecError
 from hyflash_bench.targets.load import load_target
 from hyflash_bench.targets.target import Target
@@ -26,7 +27,8 @@ from hyflash_bench.training.losses import slot_weights, teacher_loss
 from hyflash_bench.training.plan import TrainingPlan
 from hyflash_bench.training.pupil import Pupil
 from hyflash_bench.training.roster import Entry, enlist
-from hyflash_bench.training.stream import Anchoring, Document, Packing, Stream
+from hyflash_bench.training.stream import Anchoring, Document, Packing, Segment, Stream
+from hyflash_bench.training.team import ALONE, Team
 
 __all__ = ["Session", "open_corpus", "open_target"]
 
@@ -68,6 +70,7 @@ class Session:
         feeder: Makes lessons of it.
         exam: What to evaluate on.
         held_out: Documents that are not trained on.
+        team: Processes that train together.
     """
 
     plan: TrainingPlan
@@ -80,9 +83,18 @@ class Session:
     feeder: Feeder
     exam: Exam
     held_out: list[int]
+    team: Team = ALONE
 
     @classmethod
-    def open(cls, plan: TrainingPlan, target: Target, corpus: Documents, *, is_new: bool = False) -> Self:
+    def open(
+        cls,
+        plan: TrainingPlan,
+        target: Target,
+        corpus: Documents,
+        *,
+        is_new: bool = False,
+        team: Team = ALONE,
+    ) -> Self:
         """Make everything ready.
 
         Args:
@@ -90,6 +102,7 @@ class Session:
             target: Loaded.
             corpus: Opened.
             is_new: Nothing is to be restored: networks get the best start there is.
+            team: Processes that train together.
 
         Raises:
             SpecError: A drafter's options make no sense.
@@ -102,7 +115,8 @@ class Session:
         draft_ids = _shared_ids(networks, entries)
         autocast = torch.bfloat16 if _wants_bfloat16(plan) else None
         pupils = [
-            Pupil(entry, network, plan, autocast) for entry, network in zip(entries, networks, strict=True)
+            Pupil(entry, network, plan, autocast, team)
+            for entry, network in zip(entries, networks, strict=True)
         ]
         requires = Requires()
         for network in networks:
@@ -126,10 +140,16 @@ class Session:
                 softcap=getattr(target.model.config, "final_logit_softcapping", None),
             )
             if is_new and plan.init_from is None:
-                _warm_start(networks, stream, feeder, plan)
+                segments = [stream(step)[0] for step in range(min(_WARM_SEGMENTS, stream.epoch_steps))]
+                _fill(store, _indices(stream, segments), team)
+                _warm_start(pupils, stream, segments, feeder)
+            for network in networks:
+                team.align(network.parameters())
             exam = Exam(_exam_documents(corpus, store, held_out, plan), plan, feeder)
+            if is_new and team.size > 1:
+                _fill(store, exam.document_indices, team)
             opened.pop_all()
-        return cls(plan, target, corpus, entries, pupils, store, stream, feeder, exam, held_out)
+        return cls(plan, target, corpus, entries, pupils, store, stream, feeder, exam, held_out, team)
 
     def __enter__(self) -> Self:
         return self
@@ -150,7 +170,16 @@ class Session:
             f"{len(self.stream.documents)} documents to learn from, {len(self.held_out)} held out, "
             f"{self.store.num_rows:,} tokens in all; {self.stream.epoch_steps} steps go through them once."
         )
-        return [documents, self.store.describe()]
+        lines = [documents, self.store.describe()]
+        num_gpus = torch.cuda.device_count() if self.plan.backend == "cuda" else 0
+        if self.team.size > 1:
+            lines.append(f"{self.team.size} processes take each step together.")
+        elif num_gpus > 1:
+            lines.append(
+                f"One of {num_gpus} GPUs is used. For all of them: "
+                f"accelerate launch --num_processes {num_gpus} -m hyflash_bench train ..."
+            )
+        return lines
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -175,8 +204,8 @@ def _network(entry: Entry, plan: TrainingPlan, target: Target, draft_ids: list[i
             )
         network = network.float().requires_grad_(True)
     else:
-        torch.manual_seed(plan.seed)
         network = entry.build()
+        redraw(network, plan.seed)
         network.set_vocabulary(draft_ids)
         network.initialise(context)
         network = network.to(device=context.device, dtype=torch.float32)
@@ -184,17 +213,31 @@ def _network(entry: Entry, plan: TrainingPlan, target: Target, draft_ids: list[i
     return network.train()
 
 
-def _warm_start(networks: Sequence[DraftNetwork], stream: Stream, feeder: Feeder, plan: TrainingPlan) -> None:
+def _indices(stream: Stream, segments: Sequence[Segment]) -> list[int]:
+    """Documents of some segments, as indices in the corpus."""
+    return [stream.documents[position].index for segment in segments for position in segment.documents]
+
+
+def _fill(store: FeatureStore, documents: Sequence[int], team: Team) -> None:
+    """Compute features that all processes will read, each its share of them."""
+    store.fill(documents[team.index :: team.size])
+    team.wait()
+
+
+def _warm_start(pupils: Sequence[Pupil], stream: Stream, segments: Sequence[Segment], feeder: Feeder) -> None:
     """Fit in closed form on the first segments, at all their possible anchors, then temper the result."""
-    steps = range(min(_WARM_SEGMENTS, stream.epoch_steps))
-    for network in networks:
-        segments = (stream(step)[0] for step in steps)
-        network.warm_start(
+    calibration = range(min(_CALIBRATION_STEPS, len(segments)))
+    lessons = [feeder.lesson(stream, *stream(step)) for step in calibration]
+    read = [*segments, *(segments[step] for step in calibration)]
+    for pupil in pupils:
+        began = time.perf_counter()
+        pupil.network.warm_start(
             feeder.batch(stream, segment, np.sort(stream.candidates(segment)[0])) for segment in segments
         )
-    lessons = [feeder.lesson(stream, *stream(step)) for step in steps[:_CALIBRATION_STEPS]]
-    for network in networks:
-        _soften(network, lessons, plan.slot_decay)
+        _soften(pupil.network, lessons, pupil.plan.slot_decay)
+        seconds = round(time.perf_counter() - began, 2)
+        tokens = sum(segment.num_tokens for segment in read)
+        pupil.warm_start = {"passes": len(read), "tokens": tokens, "seconds": seconds}
 
 
 @torch.no_grad()
@@ -256,7 +299,7 @@ def _documents(
     store: FeatureStore,
     indices: Sequence[int],
     roles: tuple[int, ...],
-    repeat_share: float,
+    repeat_share: float = 1.0,
 ) -> list[Document]:
     found = []
     for index in indices:

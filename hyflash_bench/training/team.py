@@ -66,7 +66,7 @@ class Team:
         summed: Tensor = reduce(value, reduction="sum")
         return summed
 
-    def any(self, flag: bool) -> bool:  # noqa: FBT001
+    def agreed(self, flag: bool) -> bool:
         """Whether any process says so; all get the same answer."""
         if self.size == 1:
             return flag
@@ -95,7 +95,7 @@ class Team:
 
     def wait(self) -> None:
         """Until all processes are here."""
-        self.any(flag=False)
+        self.agreed(flag=False)
 
 
 ALONE = Team()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,12 +14,13 @@ from filelock import FileLock, Timeout
 from hyflash_bench.atomic import write_error, write_text
 from hyflash_bench.errors import DataError, RunLocked, UsageError
 from hyflash_bench.spec.yaml import dump_yaml, read_yaml
-from hyflash_bench.training.events import Evaluated, Listener, Said, Stepped
+from hyflash_bench.training.events import Evaluated, Event, Listener, Said, Stepped
 from hyflash_bench.training.export import export
 from hyflash_bench.training.plan import TrainingPlan
 from hyflash_bench.training.schedule import learning_rate
 from hyflash_bench.training.session import Session, open_corpus, open_target
 from hyflash_bench.training.state import Progress, StateFolder
+from hyflash_bench.training.team import Team
 
 __all__ = ["Outcome", "train"]
 
@@ -52,6 +53,9 @@ def train(
 ) -> Outcome:
     """Train the drafters of a plan, going on where a former call for the same folder stopped.
 
+    Started in several processes (``accelerate launch``), it takes each step in all of them together;
+    they must see the same folders. Only the main one writes and tells.
+
     Args:
         plan: What to train, on what and for how long.
         folder: Gets a folder per drafter, the plan and the state. Made if missing.
@@ -64,13 +68,21 @@ def train(
         DataError: Corpus or state cannot be used, or the disk is full at the end.
         DrafterError: Loss or gradients of a drafter stayed without a finite value.
     """
-    with _locked(folder):
-        _compare_with_stored(plan, folder)
-        listener(Said(f"Loading target {plan.target} ..."))
-        target = open_target(plan)
+    team = Team.gathered(plan.backend)
+    tell = listener if team.is_main else _ignore
+    with _locked(folder) if team.is_main else nullcontext():
+        if team.is_main:
+            _compare_with_stored(plan, folder)
+        team.wait()
+        tell(Said(f"Loading target {plan.target} ..."))
+        target = open_target(plan.model_copy(update={"backend": team.backend}))
         is_new = StateFolder(folder / STATE_FOLDER).read() is None
-        with Session.open(plan, target, open_corpus(plan, target), is_new=is_new) as session:
-            return _Trainer(session, folder, listener, should_stop).run()
+        with Session.open(plan, target, open_corpus(plan, target), is_new=is_new, team=team) as session:
+            return _Trainer(session, folder, tell, should_stop).run()
+
+
+def _ignore(event: Event) -> None:
+    """Another process tells it."""
 
 
 class _Trainer:
@@ -78,6 +90,7 @@ class _Trainer:
         self, session: Session, folder: Path, listener: Listener, should_stop: Callable[[], bool]
     ) -> None:
         self._session, self._plan, self._folder = session, session.plan, folder
+        self._team = session.team
         self._tell, self._should_stop = listener, should_stop
         self._states = StateFolder(folder / STATE_FOLDER)
         self._began = time.monotonic()
@@ -88,7 +101,8 @@ class _Trainer:
     def run(self) -> Outcome:
         """The loop."""
         self._resume()
-        write_text(self._folder / PLAN_FILE, dump_yaml(self._plan.to_mapping()))
+        if self._team.is_main:
+            write_text(self._folder / PLAN_FILE, dump_yaml(self._plan.to_mapping()))
         for text in self._session.describe():
             self._tell(Said(text))
         ended: Literal["finished", "time", "stopped"] = "finished"
@@ -101,20 +115,22 @@ class _Trainer:
             if now - last_told >= _TELL_EVERY_S:
                 last_told = now
                 self._tell_step()
-            if now - last_saved >= self._plan.save_every_s:
+            if self._team.is_main and now - last_saved >= self._plan.save_every_s:
                 self._save_if_possible()
                 last_saved = time.monotonic()
-            if self._should_stop():
+            if self._team.agreed(self._should_stop()):
                 ended = "stopped"
                 break
-            if self._plan.max_minutes is not None and self._elapsed_s >= 60 * self._plan.max_minutes:
+            if self._team.agreed(self._is_time_up):
                 ended = "time"
                 break
         if ended != "stopped" and not self._is_evaluated:
             self._evaluate()
-        if self._saved_step != self._step:
-            self._save()
-        self._export()
+        if self._team.is_main:
+            if self._saved_step != self._step:
+                self._save()
+            self._export()
+        self._team.wait()
         return Outcome(self._folder, self._step, ended)
 
     def _resume(self) -> None:
@@ -140,13 +156,22 @@ class _Trainer:
 
     def _take_step(self) -> None:
         session = self._session
-        segment, anchors = session.stream(self._step)
-        lesson = session.feeder.lesson(session.stream, segment, anchors)
+        whole, anchors = session.stream(self._step)
+        part = whole
+        if self._team.size > 1:
+            part, anchors = whole.around(self._team.share(anchors))
+        lesson = session.feeder.lesson(session.stream, part, anchors)
         rate = learning_rate(self._plan, self._step)
-        for pupil in session.pupils:
+        # The first one finds the lesson in no cache, so they take turns in being it.
+        first = self._step % len(session.pupils)
+        for pupil in (*session.pupils[first:], *session.pupils[:first]):
             pupil.learn(lesson, rate)
         self._step += 1
-        self._tokens += segment.num_tokens
+        self._tokens += whole.num_tokens
+
+    @property
+    def _is_time_up(self) -> bool:
+        return self._plan.max_minutes is not None and self._elapsed_s >= 60 * self._plan.max_minutes
 
     @property
     def _elapsed_s(self) -> float:

@@ -6,7 +6,6 @@ import errno
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import click
@@ -18,14 +17,16 @@ from hyflash_bench.cli.main import COMMANDS, app
 from hyflash_bench.errors import DataError, UsageError
 
 ROOT = Path(__file__).parents[2]
-HEAVY = {"torch", "transformers", "pandas", "numpy", "plotly", "rich", "pydantic", "scipy", "jinja2"}
+LIGHT = {"click", "hyflash_bench"}
+SLOW = {"asyncio", "importlib.metadata", "multiprocessing", "ssl", "urllib.request"}
+"""Of the standard library, what a help text has no use for and takes a while to import."""
 
 OPTIONS = {
     "run": "--allow-simulated --attention --backend --cap-kind --cap-policy --config --context "
-    "--contexts --debug --device --devices --draft-budget --drafter --drafter-kv-dtype --drafters "
+    "--contexts --data --debug --device --devices --draft-budget --drafter --drafter-kv-dtype --drafters "
     "--dry-run --dtype --extrapolate --fresh --help --kind --kinds --kv-dtype --limit --max-new-tokens "
-    "--memory-cap --memory-caps --mode --num-threads --output-path --repeats --seed --target "
-    "--temperature --timeout-s --top-k --top-p --trust-remote-code --weight-bits",
+    "--memory-cap --memory-caps --mode --num-threads --output-path --repeats --seed "
+    "--skip-bad-rows --target --temperature --timeout-s --top-k --top-p --trust-remote-code --weight-bits",
     "fit": "--confirm --context --contexts --debug --device --devices --draft-budget --drafter --drafters "
     "--help --json --kv-dtype --memory-cap --memory-caps --output --run --speeds --target --weight-bits "
     "--weights-bits",
@@ -38,17 +39,19 @@ OPTIONS = {
     "--init-from --learning-rate --long-share --match --max-minutes --max-segment-tokens --num-anchors "
     "--num-threads --output-path --precision --save-every-s --seed --segment-tokens --steps --target "
     "--token-share --trust-remote-code",
+    "convert": "--debug --help --target --to",
     "show": "--debug --help --json",
-    "report": "--debug --help --output --title",
+    "report": "--debug --help --images --include-host --output --split-assets --title",
+    "publish": "--debug --help --include-host --remove --title --to",
     "ls": "--debug --help --json --verbose",
     "check": "--debug --help --json --limit --max-new-tokens --suite --target",
-    "validate": "--debug --help --json --target",
+    "validate": "--data --debug --help --json --skip-bad-rows --target",
     "doctor": "--debug --help --json",
     "fetch": "--debug --help --target",
     "compare": "--allow-different --debug --fail-if --help --json --metric --metrics --output",
     "claims": "--backend --context --contexts --debug --device --dry-run --file --fresh --help --json "
     "--limit --max-new-tokens --num-threads --output --output-path --run --target",
-    "export": "--debug --format --help --to",
+    "export": "--debug --format --help --table --to",
 }
 
 
@@ -69,34 +72,20 @@ def test_options_are_frozen(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", *COMMANDS])
-def test_help_imports_nothing_heavy(name: str) -> None:
-    """Help answers at once, since it imports click and little else."""
+def test_help_imports_click_and_nothing_else(name: str) -> None:
+    """So it answers at once, whatever else is installed."""
     code = (
-        "import sys\nfrom hyflash_bench.cli.main import app\n"
+        "import sys\nbefore = set(sys.modules)\nfrom hyflash_bench.cli.main import app\n"
         f"try: app({[*filter(None, [name]), '--help']!r})\n"
         "except SystemExit as end: assert not end.code\n"
-        f"print(*sorted({HEAVY!r} & {{m.partition('.')[0] for m in sys.modules}}), file=sys.stderr)"
+        "new = set(sys.modules) - before\n"
+        "others = {m.partition('.')[0] for m in new} - sys.stdlib_module_names\n"
+        f"print(*sorted((others - {LIGHT!r}) | (new & {SLOW!r})), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
 
     assert done.stderr.strip() == ""
     assert done.stdout.startswith("Usage:")
-
-
-def test_help_answers_in_under_a_third_of_a_second() -> None:
-    """The best of five, so that a busy machine does not fail it."""
-    seconds = []
-    for _ in range(5):
-        start = time.perf_counter()
-        subprocess.run(
-            [sys.executable, "-m", "hyflash_bench", "run", "--help"],
-            capture_output=True,
-            check=True,
-            cwd=ROOT,
-        )
-        seconds.append(time.perf_counter() - start)
-
-    assert min(seconds) < 0.3
 
 
 @pytest.mark.parametrize("name", COMMANDS)

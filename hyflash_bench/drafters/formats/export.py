@@ -95,7 +95,8 @@ def _split(network: EagleNetwork, layout: Layout) -> dict[str, Tensor]:
     tensors = {}
     for parameter, parts in layout.items():
         value = network.get_parameter(parameter).detach().to("cpu")
-        for (name, _), piece in zip(parts, value.split([rows for _, rows in parts]), strict=True):
+        pieces = torch.split(value, [rows for _, rows in parts])
+        for (name, _), piece in zip(parts, pieces, strict=True):
             tensors[name] = piece.contiguous().clone()
     assert len(layout) == len(list(network.parameters()))
     return tensors

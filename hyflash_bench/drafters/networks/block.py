@@ -142,16 +142,20 @@ class BlockNetwork(DraftNetwork):
         layers = [BlockLayer(target, width, reader()) for _ in range(config.num_layers)]
         shifts = config.memory_shifts
         writers = [MemoryWriter(size, *heads, shifts) for _ in range(config.num_states)]
-        for writer in writers:
-            writer.reset_gates(*config.half_lives)
-        for index, layer in enumerate(layers if writers else []):
-            assert layer.reader is not None
-            layer.reader.ask_like(writers[min(index, len(writers) - 1)])
         self.layers = cast("Sequence[BlockLayer]", nn.ModuleList(layers))
         self.writers = cast("Sequence[MemoryWriter]", nn.ModuleList(writers))
         self.markov: MarkovHead | None = None
         if config.markov_rank:
             self.markov = MarkovHead(config.draft_vocab_size, config.markov_rank)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Start memories with the half-lives asked for, and readers that ask as is written."""
+        for writer in self.writers:
+            writer.reset_gates(*self.config.half_lives)
+        for index, layer in enumerate(self.layers):
+            if layer.reader is not None:
+                layer.reader.ask_like(self.writers[min(index, len(self.writers) - 1)])
 
     @property
     def requires(self) -> Requires:

@@ -23,13 +23,20 @@ class BlockInput(nn.Module):
     def __init__(self, size: int, num_slots: int, rank: int) -> None:
         super().__init__()
         self.shared = Linear(2 * size, size, bias=False)
-        with torch.no_grad():  # as the embedding, until something better is known
-            self.shared.weight.copy_(torch.eye(size, 2 * size))
-        self.codes = nn.Parameter(torch.randn(num_slots, size) * 0.02)
+        self.codes = nn.Parameter(torch.empty(num_slots, size))
         self.narrow: Linear | None = None
         if rank:
             self.narrow = Linear(2 * size, rank, bias=False)
-            self.widen = nn.Parameter(torch.zeros(num_slots, size, rank))
+            self.widen = nn.Parameter(torch.empty(num_slots, size, rank))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Start as the embedding, until something better is known."""
+        nn.init.eye_(self.shared.weight)
+        nn.init.normal_(self.codes, std=0.02)
+        if self.narrow is not None:
+            nn.init.zeros_(self.widen)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """``[N, 2d]``, see :meth:`DraftNetwork.known_of`, to ``[N, B, d]``."""

@@ -71,10 +71,17 @@ class EagleNetwork(DraftNetwork):
         self.residual: Linear | None = None
         if config.token_residual:
             self.residual = Linear(2 * size, size, bias=False)
-            self.residual.weight.data[:, :size].zero_()
-            self.residual.weight.data[:, size:] = torch.eye(size)
         self.mlp_norm = RMSNorm(size, eps)
         self.mlp = SwiGLU(size, config.intermediate_size)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Start the residual stream as the features."""
+        if self.residual is not None:
+            size = self.config.target.hidden_size
+            self.residual.weight[:, :size].zero_()
+            self.residual.weight[:, size:] = torch.eye(size)
 
     @property
     def requires(self) -> Requires:

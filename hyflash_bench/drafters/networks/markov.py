@@ -21,8 +21,13 @@ class MarkovHead(nn.Module):
 
     def __init__(self, draft_vocab_size: int, rank: int) -> None:
         super().__init__()
-        self.table = nn.Parameter(torch.randn(draft_vocab_size + 1, rank) * 0.1)
+        self.table = nn.Parameter(torch.empty(draft_vocab_size + 1, rank))
         self.out = Linear(rank, draft_vocab_size, bias=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Start without an effect."""
+        nn.init.normal_(self.table, std=0.1)
         nn.init.zeros_(self.out.weight)
 
     def forward(self, places: Tensor) -> Tensor:

@@ -92,9 +92,14 @@ class MemoryReader(nn.Module):
         super().__init__()
         self.key_dim = key_dim
         self.project = Linear(size, heads * (key_dim + value_dim), bias=False)
-        self.slot_codes = nn.Parameter(torch.randn(slots, heads, key_dim) * size**-0.5)
+        self.slot_codes = nn.Parameter(torch.empty(slots, heads, key_dim))
         self.norm = RMSNorm(value_dim, min(eps, _READ_EPS))
         self.mix = Linear(heads * value_dim, size, bias=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Start unmixed."""
+        nn.init.normal_(self.slot_codes, std=self.project.in_features**-0.5)
         nn.init.zeros_(self.mix.weight)
 
     @torch.no_grad()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar, Self
@@ -19,7 +20,7 @@ from hyflash_bench.drafters.networks.places import draft_places
 from hyflash_bench.drafters.networks.products import product
 from hyflash_bench.spec.base import Spec
 
-__all__ = ["DraftHead", "DraftNetwork", "NetworkConfig", "TargetShape"]
+__all__ = ["DraftHead", "DraftNetwork", "NetworkConfig", "TargetShape", "redraw"]
 
 
 class TargetShape(Spec):
@@ -219,3 +220,23 @@ class DraftNetwork(nn.Module, ABC):
     def num_parameters(self) -> int:
         """Trained numbers."""
         return sum(parameter.numel() for parameter in self.parameters())
+
+
+def redraw(network: nn.Module, seed: int) -> None:
+    """Draw the first weights of a network anew, each part's from a random stream of its own name.
+
+    Networks that share a part, by name and shapes, then start with the same weights there, whatever
+    else they are made of and whatever was drawn before. Parts say what they start from as torch's own
+    do, by ``reset_parameters``; what holds others has the last word.
+
+    Args:
+        network: Made, not initialised from its target yet.
+        seed: Another seed gives other weights.
+    """
+    for name, module in reversed(list(network.named_modules())):
+        reset = getattr(module, "reset_parameters", None)
+        if callable(reset):
+            digest = hashlib.blake2b(f"{seed} {name}".encode(), digest_size=7).digest()
+            torch.manual_seed(int.from_bytes(digest))
+            reset()
+    torch.manual_seed(seed)

@@ -1,0 +1,1 @@
+"""Other people's tools: lm-eval, and results that were measured elsewhere."""
