@@ -2,13 +2,14 @@
 # make test    set up, run every test
 # make check   set up, format, lint, types, import contracts, tests
 # make bench   set up, print the speed ratios that the README quotes
+# make reference FROM=results/RUN   the run, the site and the picture that the repository shows, from a run
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    := $(BIN)/hyflash-bench
 
-.PHONY: demo test check lint format bench setup fetch clean
+.PHONY: demo test check lint format bench reference setup fetch clean
 .DEFAULT_GOAL := demo
 
 demo: fetch
@@ -40,6 +41,10 @@ bench: fetch
 	$(BIN)/python benchmarks/peak_memory.py
 	$(BIN)/python benchmarks/drafters.py
 	$(BIN)/python benchmarks/drafters.py --random --contexts 2048 131072
+
+reference: setup
+	@[ -n "$(FROM)" ] || { echo "error: say which run: make reference FROM=results/RUN" >&2; exit 1; }
+	$(BIN)/python benchmarks/reference.py "$(FROM)"
 
 setup: $(VENV)/.installed
 

@@ -46,6 +46,15 @@ DRAFTERS = {
     "eagle": (5, 0.50, 0.3),
 }
 """Slots of a draft, chance that one is accepted, and what 8k of context costs of it."""
+BYTES = {
+    "autoregressive": (0, 0),
+    "prompt-lookup": (0, 8),
+    "suffix": (0, 96),
+    "full-context": (47_000_000, 3_072),
+    "hyflash": (46_000_000, 48),
+    "eagle": (31_000_000, 1_536),
+}
+"""Of its weights, and for each token of context."""
 
 
 def main() -> None:
@@ -238,8 +247,8 @@ def turn_of(drafter: str, trace: TraceRecord, mode: Any) -> TurnRecord:
         memory={
             "target_weights": 538_000_000,
             "target_kv": 46_080 * said.context_length,
-            "drafter_weights": 10_000_000,
-            "drafter_kv": 3_072 * said.context_length,
+            "drafter_weights": BYTES[drafter][0],
+            "drafter_kv": BYTES[drafter][1] * said.context_length,
             "drafter_state": 0,
             "drafter_buffer": 0,
         },
@@ -269,7 +278,7 @@ def steps_of(drafter: str, context: int, random: Random, is_live: bool) -> StepC
         draft_s=[random.uniform(0.004, 0.006) for _ in accepted] if is_live else None,
         verify_s=[random.uniform(0.05, 0.06) for _ in accepted] if is_live else None,
         observe_s=[random.uniform(0.001, 0.002) for _ in accepted] if is_live else None,
-        drafter_bytes=[3_072 * context] * count,
+        drafter_bytes=[BYTES[drafter][1] * context] * count,
     )
 
 

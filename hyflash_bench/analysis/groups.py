@@ -105,8 +105,10 @@ class Groups:
     def values(self, metric: Metric) -> pd.Series[Any]:
         """A metric for every row of the table, missing where the status does not allow it."""
         if metric.name not in self._values:
-            values = metric.over(self.turns, [ROW]).reindex(range(len(self.table)))
-            allowed = values.where(self.table["status"].isin(metric.gate))
+            import pandas as pd
+
+            numbers = metric.by_number(self.turns, self.turns[ROW].to_numpy(), len(self.table))
+            allowed = pd.Series(numbers).where(self.table["status"].isin(metric.gate))
             self._values[metric.name] = allowed.astype("Int64" if metric.is_whole else "float64")
         return self._values[metric.name]
 

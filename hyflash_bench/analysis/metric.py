@@ -14,11 +14,15 @@ from hyflash_bench.errors import UsageError
 from hyflash_bench.results.status import NUMBER_STATUSES
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
     from hyflash_bench.results.records import Status
 
-__all__ = ["CONVERSATION", "DOCUMENT", "Metric"]
+    Floats = NDArray[np.float64]
+
+__all__ = ["CONVERSATION", "DOCUMENT", "Metric", "documents_of"]
 
 CONVERSATION: Final = ("suite", "item_id")
 """What makes two rows the same conversation, whatever the drafter, the cap or the repeat."""
@@ -85,24 +89,57 @@ class Metric:
         """
         sums = self._sums(turns, [*by, *CONVERSATION, "context_rung"])
         names = dict.fromkeys([*by, *CONVERSATION, DOCUMENT, "above", "below"])
-        return sums.assign(**{DOCUMENT: _documents(sums)})[list(names)]
+        return sums.assign(**{DOCUMENT: documents_of(sums)})[list(names)]
 
     def _sums(self, turns: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-        self._require_turns()
-        rows = turns[_counted(turns, self)]
         keys = list(dict.fromkeys(by))
-        above = _column(rows, self.above)
-        below = _column(rows, self.below) if self.below else above.notna().astype("float64")
-        known = above.notna() & below.notna()
-        if self.pooling == "mean":
-            known &= ~rows["is_pooled"]
-        parts = rows.loc[known, keys].assign(above=above[known], below=below[known])
+        above, below, known = self._terms(turns)
+        parts = turns.loc[known, keys].assign(above=above[known], below=below[known])
         groups = parts.groupby(keys, dropna=False, sort=False)
         sums = (groups.max() if self.pooling == "max" else groups.sum()).reset_index()
         if self.pooling == "mean":
             sums = sums[sums["below"] > 0]
             sums = sums.assign(above=sums["above"] / sums["below"], below=1.0)
         return sums
+
+    def _terms(self, turns: pd.DataFrame) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+        """Of each turn, what is summed above and below the line, and whether it counts."""
+        import numpy as np
+
+        self._require_turns()
+        above = _column(turns, self.above)
+        below = _column(turns, self.below) if self.below else np.ones(len(turns))
+        known = _counted(turns, self).to_numpy(dtype=bool) & ~np.isnan(above) & ~np.isnan(below)
+        if self.pooling == "mean":
+            known &= ~turns["is_pooled"].to_numpy(dtype=bool)
+        return above, below, known
+
+    def by_number(self, turns: pd.DataFrame, numbers: NDArray[np.int64], num: int) -> Floats:
+        """The number for each of many groups at once; NaN where nothing was measured.
+
+        Args:
+            turns: The turns table of a run, or some of its rows.
+            numbers: The group of each turn, from 0.
+            num: How many groups.
+        """
+        import numpy as np
+
+        if self.pooling == "mean":  # needs each conversation's own ratio first
+            means = self.over(turns.assign(_group=numbers), ["_group"])
+            return means.reindex(range(num)).to_numpy(dtype=np.float64)
+        above, below, known = self._terms(turns)
+        at = numbers[known]
+        value = np.full(num, np.nan)
+        some = np.bincount(at, minlength=num) > 0
+        if self.pooling == "max":
+            value[some] = -np.inf
+            np.maximum.at(value, at, above[known])
+            return value
+        value[some] = np.bincount(at, above[known], num)[some]
+        if self.pooling == "ratio":
+            sums = np.bincount(at, below[known], num)
+            value = np.divide(value, sums, out=np.full(num, np.nan), where=sums > 0)
+        return value
 
     def over(self, turns: pd.DataFrame, by: Sequence[str] = ()) -> pd.Series[float]:
         """The number for each group; groups without a measurement are absent or NaN.
@@ -140,14 +177,16 @@ def _counted(turns: pd.DataFrame, metric: Metric) -> pd.Series[bool]:
     return finished & turns["is_scored"] if metric.rows == "scored" else finished
 
 
-def _documents(sums: pd.DataFrame) -> list[str]:
-    """The item's name without its context length, which the rungs share."""
-    columns = (sums[name].tolist() for name in (*CONVERSATION, "context_rung"))
+def documents_of(rows: pd.DataFrame) -> list[str]:
+    """The document of each row: its item's name without the context length, which the rungs share."""
+    columns = (rows[name].tolist() for name in (*CONVERSATION, "context_rung"))
     return [f"{suite}/{item.removesuffix(f'/{rung}')}" for suite, item, rung in zip(*columns, strict=True)]
 
 
-def _column(rows: pd.DataFrame, name: str) -> pd.Series[float]:
+def _column(rows: pd.DataFrame, name: str) -> Floats:
     """A column as floats; ``lossless=word`` is 1 where the column says the word."""
+    import numpy as np
+
     column, _, word = name.partition("=")
     values = rows[column] == word if word else rows[column]
-    return values.astype("Float64").astype("float64")
+    return values.to_numpy(dtype=np.float64, na_value=np.nan)

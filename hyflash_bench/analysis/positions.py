@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
+from hyflash_bench.analysis.intervals import ratio_interval
+from hyflash_bench.analysis.metric import CONVERSATION, documents_of
 from hyflash_bench.results.status import NUMBER_STATUSES
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import NDArray
 
 __all__ = ["position_acceptance", "step_distribution"]
+
+_POSITION: Final = (
+    *("position", "num_reached", "num_accepted", "num_conversations"),
+    *("position_acceptance", "position_acceptance_low", "position_acceptance_high", "reason"),
+)
 
 
 def position_acceptance(steps: pd.DataFrame, by: Sequence[str] = ("drafter",)) -> pd.DataFrame:
@@ -25,30 +35,29 @@ def position_acceptance(steps: pd.DataFrame, by: Sequence[str] = ("drafter",)) -
         by: Columns that make the groups.
 
     Returns:
-        ``by``, ``position``, ``num_reached``, ``num_accepted``, ``position_acceptance``; slots that
-        no step reached have no row.
+        ``by``, ``position``, ``num_reached``, ``num_accepted``, ``num_conversations`` of which a step
+        reached the slot, ``position_acceptance`` with ``_low`` and ``_high``, and ``reason`` why there is
+        no interval; slots that no step reached have no row.
     """
     import pandas as pd
 
     chains = _counted(steps)
     chains = chains[chains["depth"] == chains["drafted"]]
-    # Up to the end of the reply; without one, no slot lies behind it.
-    end = chains["committed"].where(chains["eos_cut"], chains["drafted"])
-    slots = chains["drafted"].where(chains["drafted"] < end, end)
-    parts = []
-    for position in range(1, int(slots.max() if len(slots) else 0) + 1):
-        reached = (slots >= position) & (chains["accepted"] >= position - 1)
-        parts.append(
-            chains.loc[reached, list(by)].assign(
-                position=position,
-                num_reached=1,
-                num_accepted=(chains.loc[reached, "accepted"] >= position).astype("int64"),
-            )
-        )
-    columns = [*by, "position", "num_reached", "num_accepted"]
-    rows = pd.concat(parts) if parts else chains.iloc[:0].reindex(columns=columns)
-    table = rows.groupby([*by, "position"], dropna=False).sum().reset_index()
-    return table.assign(position_acceptance=(table["num_accepted"] / table["num_reached"]).astype("float64"))
+    conversations = chains.groupby([*dict.fromkeys((*by, *CONVERSATION, "context_rung"))], dropna=False)
+    known = conversations.size().reset_index()
+    reached, accepted = _slots(chains, conversations.ngroup().to_numpy(), len(known))
+    documents, place = np.array(documents_of(known), dtype=np.str_), known.groupby(list(by), dropna=False)
+    found, firsts = [], []
+    for members in place.indices.values() if len(known) else ():
+        for slot in np.flatnonzero(reached[:, members].sum(axis=1)):
+            above, below = accepted[slot, members], reached[slot, members]
+            interval = ratio_interval(above, below, documents[members])
+            firsts.append(members[0])
+            known_of = (interval.value, interval.low, interval.high, interval.reason)
+            found.append((slot + 1, below.sum(), above.sum(), interval.num_conversations, *known_of))
+    dtypes = dict(zip(_POSITION, ("int64",) * 4 + ("float64",) * 3 + ("str",), strict=True))
+    numbers = pd.DataFrame(found, columns=list(_POSITION)).astype(dtypes)
+    return pd.concat([known[list(by)].iloc[firsts].reset_index(drop=True), numbers], axis="columns")
 
 
 def step_distribution(steps: pd.DataFrame, by: Sequence[str] = ("drafter",)) -> pd.DataFrame:
@@ -84,6 +93,28 @@ def step_distribution(steps: pd.DataFrame, by: Sequence[str] = ("drafter",)) -> 
     if not parts:
         return known.reindex(columns=columns)
     return pd.concat(parts, ignore_index=True)[columns].astype({name: known[name].dtype for name in by})
+
+
+def _slots(chains: pd.DataFrame, owners: NDArray[Any], num: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Of each slot and conversation, the steps that reached it and those that accepted it.
+
+    Args:
+        chains: Steps.
+        owners: The conversation of each step, from 0.
+        num: How many conversations.
+    """
+    drafted, kept, committed = (
+        chains[name].to_numpy(dtype=np.int64) for name in ("drafted", "accepted", "committed")
+    )
+    # Up to the end of the reply; without one, no slot lies behind it.
+    slots = np.where(chains["eos_cut"].to_numpy(dtype=bool), np.minimum(drafted, committed), drafted)
+    counts = [
+        [np.bincount(owners[which], minlength=num) for which in (reached, reached & (kept > slot))]
+        for slot in range(int(slots.max(initial=0)))
+        for reached in [(slots > slot) & (kept >= slot)]
+    ]
+    reached, accepted = np.array(counts, dtype=np.int64).reshape(len(counts), 2, num).transpose(1, 0, 2)
+    return reached, accepted
 
 
 def _counted(steps: pd.DataFrame) -> pd.DataFrame:

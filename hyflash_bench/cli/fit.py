@@ -145,8 +145,8 @@ def command(
     """Solve the longest context that fits a memory cap or a device, for each drafter; loads nothing.
 
     Use it to see what a drafter costs in context before anything is downloaded or run. Bytes are those
-    of weights, KV caches, the drafter and logits; a program's own workspace comes on top. Speeds are
-    simulated, never measured.
+    of weights, KV caches, the drafter and what a pass needs for a moment; the program itself comes on
+    top. Speeds are simulated, never measured.
     """
     from typing import cast
 

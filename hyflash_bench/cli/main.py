@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from keyword import iskeyword
 
 import click
 
@@ -22,12 +23,14 @@ COMMANDS = (
     "corpus",
     "train",
     "convert",
+    "quality",
     "show",
     "report",
     "publish",
     "compare",
     "claims",
     "export",
+    "import",
     "ls",
     "validate",
     "check",
@@ -39,7 +42,7 @@ LOG_LEVEL_VARIABLE = "HYFLASH_BENCH_LOG_LEVEL"
 @click.group(
     "hyflash-bench",
     cls=LazyGroup,
-    modules={name: f"hyflash_bench.cli.{name}" for name in COMMANDS},
+    modules={name: f"hyflash_bench.cli.{name}{'_' * iskeyword(name)}" for name in COMMANDS},
     context_settings=CONTEXT,
     epilog=foot(
         (

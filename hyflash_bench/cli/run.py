@@ -57,7 +57,8 @@ __all__ = ["command", "show_plan", "stoppable"]
     metavar="SPEC",
     multiple=True,
     shown="autoregressive, prompt-lookup, suffix, and the baselines shipped for the target",
-    help="NAME, NAME:key=value,key=value or FILE.py:Class; see ls drafters -v. Repeatable.",
+    help="NAME, NAME:key=value,key=value, FILE.py:Class or the folder of a checkpoint; see ls drafters -v. "
+    "Repeatable.",
 )
 @option(
     "--memory-cap",

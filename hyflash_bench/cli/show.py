@@ -34,6 +34,10 @@ def command(run: Path, as_json: bool) -> None:
     if as_json:
         console.write_json({"run_id": loaded.manifest.run_id, **tables})
         return
+    for one in loaded.manifest.imported:
+        console.note(
+            f"Imported, not measured here: {one.get('drafter')} from {one.get('file')} ({one.get('format')})"
+        )
     console.table(tables["headline"], "Headline", (*WHERE, *HEADLINE))
     console.table(tables["by_context"], "By context length", (*WHERE, *BY_CONTEXT))
     console.table(tables["failures"], "Failures", FAILURES)

@@ -37,9 +37,8 @@ __all__ = ["command"]
     metavar="SPEC",
     multiple=True,
     shown="those that are shipped",
-    help="NAME or NAME:key=value,key=value of hyflash, full-context, window, window-equal-bytes, memory-only, "
-    "medusa, eagle. "
-    "Repeatable, or a list with commas.",
+    help="NAME or NAME:key=value,key=value of hyflash, full-context, window, window-equal-bytes, "
+    "memory-only, medusa, eagle. Repeatable, or a list with commas.",
 )
 @option("--corpus", metavar="DIR", help="Folder made by: hyflash-bench corpus build.")
 @option("--target", metavar="ID", shown="smollm2-135m", help="Model to draft for.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -12,6 +13,7 @@ from hyflash_bench.drafters.base import (
     Draft,
     Drafter,
     DrafterOptions,
+    Features,
     Held,
     LoadContext,
     MemoryKind,
@@ -19,11 +21,13 @@ from hyflash_bench.drafters.base import (
 )
 from hyflash_bench.drafters.formats.load import Network, read_network
 from hyflash_bench.drafters.networks.checkpoint import find_checkpoint
+from hyflash_bench.drafters.networks.compiled import compile_passes
 from hyflash_bench.drafters.networks.copy_state import CopyState
 from hyflash_bench.drafters.networks.network import DraftNetwork
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.errors import DrafterError
 from hyflash_bench.footprint import KVChoice
+from hyflash_bench.spec.sampling import GREEDY
 
 __all__ = ["TrainedDrafter", "TrainedOptions"]
 
@@ -53,6 +57,11 @@ class TrainedOptions(DrafterOptions):
         "auto",
         description="Precision of its keys and values, where it keeps any; auto is that of its weights.",
     )
+    compile: bool = Field(
+        False,
+        description="Compile what keeps its shapes from draft to draft (torch.compile); takes a minute at "
+        "loading, needs a compiler, and stands in for the package's own kernels on CPU.",
+    )
 
 
 class TrainedDrafter(Drafter):
@@ -75,7 +84,29 @@ class TrainedDrafter(Drafter):
             )
         self._adopt(network, folder)
         self.network = network
+        if self.options.compile:
+            compile_passes(network)
+            self._try_out(context)
         self.reset()
+
+    def _try_out(self, context: LoadContext) -> None:
+        """Draft now, so that compiling is over before anything is timed."""
+        row = torch.zeros(1, context.info.hidden_size, dtype=context.dtype, device=context.device)
+        features = Features(
+            taps=dict.fromkeys(self.requires.taps, row),
+            last_hidden=row if self.requires.last_hidden else None,
+        )
+        try:
+            self.reset()
+            self.observe(torch.zeros(1, dtype=torch.int64), features)
+            for budget in (self.network.config.num_slots, 1):
+                self.draft(0, budget, Sampler(GREEDY, 0))
+        except RuntimeError as error:  # what torch's compilers raise
+            reason = " ".join(str(error).split("\n")[:2])
+            raise DrafterError(
+                f"{self.name}: compile=true failed: {reason} Install a C++ compiler (on a GPU: triton), or "
+                "leave compile out."
+            ) from error
 
     def _adopt(self, network: Network, folder: Path) -> None:
         """Refuse a network that is not this drafter's, read what else it needs from its folder."""

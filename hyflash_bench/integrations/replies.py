@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 import torch
 
-from hyflash_bench.drafters.base import Drafter, Features, Requires
+from hyflash_bench.drafters.base import CellFacts, Drafter, Features, Requires
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.engine.clock import Clock
 from hyflash_bench.engine.live import live_turn
 from hyflash_bench.engine.lossless import Judgement, judge
 from hyflash_bench.engine.steps import TurnResult
 from hyflash_bench.engine.trace import TracedTurn
-from hyflash_bench.errors import ContextTooLong
+from hyflash_bench.errors import ContextTooLong, DrafterError
 from hyflash_bench.memory.ledger import held_by
 from hyflash_bench.runner.entrant import Entrant, guarded, requires_of
 from hyflash_bench.spec.sampling import GREEDY, Sampling
@@ -23,7 +23,7 @@ from hyflash_bench.suites.chat import ChatTokenizer
 from hyflash_bench.targets.cache import KVCache
 from hyflash_bench.targets.target import Target
 
-__all__ = ["Ask", "Replies", "Reply", "Round", "StopStrings", "drafters_by_label"]
+__all__ = ["Ask", "Origin", "Replies", "Reply", "Round", "StopStrings", "Tally"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,21 @@ class Ask:
     until: tuple[str, ...] = ()
     sampling: Sampling = GREEDY
     take: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a prompt comes from.
+
+    Attributes:
+        task: Name of the task.
+        item_id: Unique among all prompts.
+        context_rung: Length that the task was made for, if it was made for one.
+    """
+
+    task: str
+    item_id: str
+    context_rung: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +82,7 @@ class Round:
     """All drafters on one prompt.
 
     Attributes:
+        origin: Where it comes from.
         prompt: Its tokens.
         ask: What was wanted.
         turn: The target alone, with log-probabilities; None if it was not among the drafters.
@@ -75,6 +91,7 @@ class Round:
         cache: The target's.
     """
 
+    origin: Origin
     prompt: tuple[int, ...]
     ask: Ask
     turn: TracedTurn | None
@@ -112,10 +129,32 @@ class StopStrings:
         return text[: min((place for place in places if place >= 0), default=len(text))]
 
 
-def drafters_by_label(drafters: Sequence[Drafter], labels: Sequence[str]) -> dict[str, Drafter]:
-    """Loaded drafters by label, plain decoding first: the others are compared with it."""
-    pairs = sorted(zip(labels, drafters, strict=True), key=lambda pair: not pair[1].is_reference)
-    return dict(pairs)
+@dataclass(slots=True)
+class Tally:
+    """What a drafter achieved on a task, pooled over its prompts; steps cut by the limit are left out."""
+
+    num_steps: int = 0
+    num_committed: int = 0
+    num_decoded: int = 0
+    decode_s: float = 0.0
+
+    def add(self, result: TurnResult) -> None:
+        """Count a reply."""
+        steps = result.steps
+        uncut = [tokens for tokens, cut in zip(steps.committed, steps.limit_cut, strict=True) if not cut]
+        self.num_steps += len(uncut)
+        self.num_committed += sum(uncut)
+        self.num_decoded += sum(steps.committed)
+        self.decode_s += result.decode_s or 0.0
+
+    def __str__(self) -> str:
+        """As a line of a log."""
+        if not self.num_steps or not self.decode_s:
+            return "no steps"
+        return (
+            f"acceptance length {self.num_committed / self.num_steps:.3f}, "
+            f"{self.num_decoded / self.decode_s:.1f} tok/s"
+        )
 
 
 @dataclass
@@ -128,6 +167,7 @@ class Replies:
         draft_budget: Most tokens of a draft.
         seed: Of every random choice.
         on_round: Told of every prompt that was answered.
+        tallies: What was achieved, by task and label.
     """
 
     target: Target
@@ -135,7 +175,8 @@ class Replies:
     draft_budget: int = 16
     seed: int = 0
     on_round: Callable[[Round], None] | None = None
-    _known: dict[str, dict[str, str]] = field(default_factory=dict)
+    tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
+    _known: dict[str, tuple[dict[str, str], dict[str, str]]] = field(default_factory=dict)
     _cache: KVCache | None = None
 
     def __post_init__(self) -> None:
@@ -144,22 +185,26 @@ class Replies:
         self.stop_tokens = frozenset(self.target.info.eos_token_ids) | self._chat.stop_tokens
         self._reference = next((name for name, d in self.drafters.items() if d.is_reference), None)
 
-    def text(self, drafter: str, prompt: Sequence[int], ask: Ask) -> str:
+    def text(self, drafter: str, prompt: Sequence[int], ask: Ask, origin: Origin) -> str:
         """The reply of one drafter; the first one asked has all of them answer.
 
         Raises:
             ContextTooLong: Prompt and reply do not fit the target.
-            DrafterError: The drafter broke down.
+            DrafterError: The drafter cannot do it, or broke down.
         """
-        key = hashlib.sha256(repr((tuple(prompt), ask)).encode()).hexdigest()
+        key = hashlib.sha256(repr((tuple(prompt), ask, origin)).encode()).hexdigest()
         if key not in self._known:
-            played = self.play(prompt, ask)
+            played = self.play(prompt, ask, origin)
+            for label, reply in played.replies.items():
+                self.tallies.setdefault((origin.task, label), Tally()).add(reply.result)
             if self.on_round is not None:
                 self.on_round(played)
-            self._known[key] = {label: reply.text for label, reply in played.replies.items()}
-            for label, entrant in played.failed.items():
-                raise_if_alone(self.drafters, label, entrant)
-        return self._known[key].get(drafter, "")
+            texts = {label: reply.text for label, reply in played.replies.items()}
+            self._known[key] = texts, {label: str(lost.message) for label, lost in played.failed.items()}
+        texts, failed = self._known[key]
+        if drafter in failed:
+            raise DrafterError(f"{drafter}: {failed[drafter]}")
+        return texts[drafter]
 
     def check(self, num_prompt: int, max_new_tokens: int) -> None:
         """Check that a prompt and its reply fit the target.
@@ -175,14 +220,14 @@ class Replies:
                 "(--length), fewer shots or a smaller max_gen_toks, or allow extrapolation."
             )
 
-    def play(self, prompt: Sequence[int], ask: Ask) -> Round:
+    def play(self, prompt: Sequence[int], ask: Ask, origin: Origin) -> Round:
         """Prefill once, then let every drafter write its reply from there.
 
         Raises:
             ContextTooLong: Prompt and reply do not fit the target.
         """
         self.check(len(prompt), ask.max_new_tokens)
-        entrants = [Entrant(label, drafter) for label, drafter in self.drafters.items()]
+        entrants = [self._entrant(label, ask, len(prompt)) for label in self.drafters]
         tokens, start = torch.tensor(list(prompt), dtype=torch.int64), len(prompt)
         cache = self._cache_for(start + ask.max_new_tokens + self.draft_budget + 1)
         clock = Clock(self.target.device)
@@ -190,9 +235,9 @@ class Replies:
         requires = requires_of(entrants, self.target.info.num_layers)
         first = self.target.prefill(tokens, cache, requires)
         prefill_s = clock.now() - before
-        played = Round(tuple(prompt), ask, None, {}, {}, cache)
+        replies: dict[str, Reply] = {}
         turn: TracedTurn | None = None
-        for entrant in entrants:
+        for entrant in filter(lambda entrant: entrant.is_running, entrants):
             cache.truncate(start)
             with guarded(entrant):
                 entrant.drafter.reset()
@@ -212,10 +257,17 @@ class Replies:
                 )
                 if entrant.label == self._reference:
                     turn = self._traced(tokens, first.features, first.logits, result, cache, prefill_s, ask)
-                played.replies[entrant.label] = self._reply(entrant, result, ask, turn)
-            if not entrant.is_running:
-                played.failed[entrant.label] = entrant
-        return Round(played.prompt, ask, turn, played.replies, played.failed, cache)
+                replies[entrant.label] = self._reply(entrant, result, ask, turn)
+        failed = {entrant.label: entrant for entrant in entrants if not entrant.is_running}
+        return Round(origin, tuple(prompt), ask, turn, replies, failed, cache)
+
+    def _entrant(self, label: str, ask: Ask, num_prompt: int) -> Entrant:
+        entrant = Entrant(label, self.drafters[label])
+        with guarded(entrant):
+            reason = entrant.drafter.skip(CellFacts(ask.sampling.is_greedy, num_prompt, "live"))
+            if reason:
+                entrant.fail("incompatible", reason)
+        return entrant
 
     def _reply(self, entrant: Entrant, result: TurnResult, ask: Ask, turn: TracedTurn | None) -> Reply:
         stops = StopStrings(self._chat.decode, ask.until)
@@ -224,8 +276,11 @@ class Replies:
         if turn is not None and ask.sampling.is_greedy:
             traced, gaps = turn.tokens.tolist(), turn.gaps.tolist()
             judged = judge(result.tokens, traced, gaps, self.target.tolerance_dtype)
-        has_ended = result.tokens[-1] in self.stop_tokens or stops.found_in(text)
-        return Reply(stops.cut(text), result, has_ended, judged, entrant.drafter)
+        return Reply(stops.cut(text), result, self._has_ended(result, ask), judged, entrant.drafter)
+
+    def _has_ended(self, result: TurnResult, ask: Ask) -> bool:
+        text = self._chat.decode(result.tokens)
+        return result.tokens[-1] in self.stop_tokens or any(stop in text for stop in ask.until if stop)
 
     def _traced(
         self,
@@ -251,8 +306,6 @@ class Replies:
             logprobs = said.double().log_softmax(-1)
         else:
             logprobs = Sampler(ask.sampling, 0).probabilities(said).log()
-        text = self._chat.decode(result.tokens)
-        ended = result.tokens[-1] in self.stop_tokens or StopStrings(self._chat.decode, ask.until).found_in(text)
         return TracedTurn(
             prompt=prompt,
             ingested=prompt,
@@ -262,7 +315,7 @@ class Replies:
             reply_features=Features(),
             logprobs=logprobs.gather(1, tokens[:, None]).squeeze(1),
             gaps=(top[:, 0] - top[:, 1]).double(),
-            stop_reason="eos" if ended else "limit",
+            stop_reason="eos" if self._has_ended(result, ask) else "limit",
             start=len(prompt),
             prefill_s=prefill_s,
             decode_s=result.decode_s,

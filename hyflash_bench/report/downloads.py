@@ -55,14 +55,18 @@ def _columns(frame: pd.DataFrame, include_host: bool) -> Json:
 
 
 def _column(column: pd.Series[Any], include_host: bool) -> Json:
-    values = [_plain(value) for value in column.astype("object")]
-    words = [*dict.fromkeys(values)]
-    if len(words) > max(1, len(values) // 3) and not any(isinstance(word, str) for word in words):
-        return {"values": values}
-    places = {(type(word), word): place for place, word in enumerate(words)}
-    index = [places[type(value), value] for value in values]
+    import pandas as pd
+
+    codes, distinct = pd.factorize(column, use_na_sentinel=False)
+    plain = [_plain(value) for value in distinct.astype("object")]
+    # Numbers that differ beyond the digits kept are one word; True and 1 are two.
+    places: dict[tuple[type, Any], int] = {}
+    place = [places.setdefault((type(value), value), len(places)) for value in plain]
+    words = [word for _, word in places]
+    if len(words) > max(1, len(column) // 3) and not any(isinstance(word, str) for word in words):
+        return {"values": [plain[code] for code in codes]}
     shown = [_published(word, include_host) for word in words]
-    return {"words": shown} if len(words) == 1 else {"words": shown, "index": index}
+    return {"words": shown} if len(words) == 1 else {"words": shown, "index": [place[code] for code in codes]}
 
 
 def _plain(value: Any) -> Any:

@@ -94,8 +94,9 @@ def _walks(numbers: Numbers) -> dict[tuple[str, int], dict[str, list[int]]]:
     """
     steps = numbers.steps
     shown = steps[steps["is_scored"] & steps["memory_cap_bytes"].isna() & (steps["status"] == "ok")]
-    traces = numbers.run.conversations[["cell_id", "item_id", "trace_id"]]
-    shown = shown.merge(traces.drop_duplicates(["cell_id", "item_id"]), on=["cell_id", "item_id"], how="left")
+    # Imported steps walk along no text that is known.
+    traces = numbers.run.conversations[["cell_id", "item_id", "trace_id"]].dropna(subset="trace_id")
+    shown = shown.merge(traces.drop_duplicates(["cell_id", "item_id"]), on=["cell_id", "item_id"])
     keys = ["cell_id", "trace_id", "turn"]
     shown = shown.sort_values([*keys, "step"], kind="stable")
     counts = shown[["drafted", "accepted", "committed"]].to_numpy(dtype="int64")

@@ -34,7 +34,18 @@ def identity_of(manifest: Manifest) -> Pairs:
     if manifest.git and manifest.git.get("commit"):
         changed = " with local changes" if manifest.git.get("dirty") else ""
         pairs.append(("commit", f"{manifest.git['commit']}{changed}"))
+    pairs += [("imported from", _imported(one)) for one in manifest.imported]
     return pairs
+
+
+def _imported(one: Mapping[str, Any]) -> str:
+    """A file of another program's, and what became of its numbers."""
+    remarks = "; ".join(map(str, one.get("notes", ())))
+    told = "".join(f" {key} = {cell_text(key, value)}." for key, value in one.get("reported", {}).items())
+    return (
+        f"{one.get('file')} ({one.get('format')}, sha256 {str(one.get('sha256'))[:16]}) "
+        f"as {one.get('drafter')}: {remarks}.{' The file itself reports' if told else ''}{told}"
+    )
 
 
 def target_of(manifest: Manifest, *, include_host: bool = False) -> Pairs:

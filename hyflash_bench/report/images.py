@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hyflash_bench.atomic import replacing
 from hyflash_bench.errors import HyFlashError, MissingDependency, UnknownName
 from hyflash_bench.report.names import safe_name
-from hyflash_bench.report.view import page_of
+from hyflash_bench.report.view import numbers_of, page_of
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -74,7 +74,7 @@ def write_images(
 
 def _figures(runs: Sequence[Run], include_host: bool) -> Iterator[tuple[str, go.Figure]]:
     """Every figure by the name of its file."""
-    page = page_of(runs, None, include_host=include_host)
+    page = page_of(numbers_of(runs, include_host=include_host))
     for number, run in enumerate(page.runs, start=1):
         prefix = f"{number}-{safe_name(run.run_id)}-" if len(page.runs) > 1 else ""
         for section in run.sections:

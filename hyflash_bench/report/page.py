@@ -14,9 +14,10 @@ from hyflash_bench.atomic import write_text
 from hyflash_bench.report.rendering import environment, script_json, source
 from hyflash_bench.report.text import visible
 from hyflash_bench.report.theme import TEMPLATE
-from hyflash_bench.report.view import Page, page_of
+from hyflash_bench.report.view import Page, numbers_of, page_of
 
 if TYPE_CHECKING:
+    from hyflash_bench.report.sections import Numbers
     from hyflash_bench.results.reader import Run
 
 __all__ = ["Links", "plotly_asset", "render", "write_report"]
@@ -74,6 +75,7 @@ def render(
     include_host: bool = False,
     plotly_src: str | None = None,
     links: Links = (),
+    numbers: Sequence[Numbers] | None = None,
 ) -> str:
     """The report as text; see :func:`write_report`.
 
@@ -83,9 +85,10 @@ def render(
         include_host: Tell names and whole paths.
         plotly_src: Where the page finds plotly.js, relative to itself; None puts it into the page.
         links: Other pages to lead to from the top.
+        numbers: The runs' tables, where some of them were made already.
     """
     chosen = list(runs) if isinstance(runs, Sequence) else [runs]
-    page = page_of(chosen, title, include_host=include_host)
+    page = page_of(numbers or numbers_of(chosen, include_host=include_host), title)
     figures = _figures(page)
     return (
         environment(include_host=include_host)

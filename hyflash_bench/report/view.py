@@ -24,7 +24,7 @@ from hyflash_bench.runner.environment import BUSY_SHARE
 if TYPE_CHECKING:
     from hyflash_bench.results.reader import Run
 
-__all__ = ["Definition", "Page", "RunView", "page_of"]
+__all__ = ["Definition", "Page", "RunView", "numbers_of", "page_of"]
 
 Json = dict[str, Any]
 
@@ -78,8 +78,8 @@ class Page:
     version: str = hyflash_bench.__version__
 
 
-def page_of(runs: Sequence[Run], title: str | None, *, include_host: bool = False) -> Page:
-    """Lay out runs.
+def numbers_of(runs: Sequence[Run], *, include_host: bool = False) -> list[Numbers]:
+    """The tables of runs that share a page, made when first asked for.
 
     Raises:
         UsageError: There is no run.
@@ -92,11 +92,17 @@ def page_of(runs: Sequence[Run], title: str | None, *, include_host: bool = Fals
         for cell in run.manifest.cells
     ]
     looks = styles(named)
+    return [Numbers(run, looks, include_host) for run in runs]
+
+
+def page_of(numbers: Sequence[Numbers], title: str | None = None) -> Page:
+    """Lay out runs by their numbers; see :func:`numbers_of`."""
+    runs = [one.run for one in numbers]
     return Page(
         title=title or _title(runs),
         subtitle=_subtitle(runs),
-        runs=[_view(Numbers(run, looks, include_host)) for run in runs],
-        looks=looks,
+        runs=[_view(one) for one in numbers],
+        looks=numbers[0].looks,
         definitions=[
             Definition(heading(name), metric.definition, _remark(metric), metric.formula, metric.source)
             for name, metric in METRICS.items()

@@ -18,6 +18,7 @@ from hyflash_bench.results.records import (
     TraceTurn,
     TurnRecord,
 )
+from hyflash_bench.results.reported import reported_row, reported_steps
 from hyflash_bench.results.schema import CONTEXT, IDENTITY, TABLES, conform
 from hyflash_bench.results.status import NUMBER_STATUSES, SEVERITY, CellState, cell_states, judged
 
@@ -30,9 +31,6 @@ Row = dict[str, Any]
 
 _DRAFTER_KINDS = ("weights", "kv", "state", "buffer")
 _STEP_COLUMNS = tuple(StepColumns.model_fields)
-_SUMS = ("steps", "drafted", "accepted", "committed")
-_COUNTED_OF_TURNS = ("drafter_bytes", "decode_s")
-"""What the cells table reads off turns and imported ones may not have."""
 _MEASURED_PEAKS = ("cuda_allocated_peak", "process_peak_rss")
 """What stands for the measured peak: the first of these that was measured."""
 
@@ -167,7 +165,7 @@ def _conversation_rows(run: RunRecords) -> Iterator[Row]:
             "policy_step": conversation.policy_step,
             "policy_context": conversation.policy_context,
             "policy_drafter": conversation.policy_drafter,
-            "num_turns": len(conversation.turns),
+            "num_turns": len(conversation.turns) + len(conversation.reported),
         }
 
 
@@ -183,14 +181,7 @@ def _turn_rows(run: RunRecords) -> Iterator[Row]:
             "is_pooled": False,
         }
     for known, reported in run.reported():
-        counts = {name: getattr(reported, f"num_{name}") for name in _SUMS}
-        yield {
-            **dict.fromkeys(_COUNTED_OF_TURNS),
-            **known,
-            **{name: value for name, value in reported if name not in _STEP_COLUMNS},
-            **{f"num_uncut_{name}": count for name, count in counts.items()},
-            "lossless": "not_judged",
-        }
+        yield {**known, **reported_row(reported)}
 
 
 def _counts(steps: StepColumns) -> Row:
@@ -268,15 +259,14 @@ def _step_columns(run: RunRecords) -> Mapping[str, Any]:
             column = getattr(turn.steps, name)
             values[name] += [None] * length if column is None else column
     for row, reported in run.reported():
-        length = len(reported.committed or reported.accepted or ())
+        columns = reported_steps(reported)
+        length = len(columns["committed"])
         known.append(row)
         lengths.append(length)
         steps += range(length)
         contexts += [None] * length
-        cuts = {"eos_cut": [False] * length, "limit_cut": [False] * length, "depth": reported.drafted}
         for name in _STEP_COLUMNS:
-            column = cuts.get(name, getattr(reported, name, None))
-            values[name] += [None] * length if column is None else column
+            values[name] += columns[name]
     index = np.repeat(np.arange(len(known)), lengths)
     dtypes = {column.name: column.dtype for column in TABLES["steps"]}
     identity = {

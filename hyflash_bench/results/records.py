@@ -190,12 +190,14 @@ class ReportedTurn(Spec):
     ttft_s: float | None = Field(None, ge=0)
     decode_s: float | None = Field(None, ge=0, description="Null if it holds more than steps.")
     drafted: list[int] | None = Field(None, description="Of each step; of trees their nodes.")
+    depth: list[int] | None = Field(None, description="Of each step's longest path.")
     accepted: list[int] | None = Field(None, description="Of each step.")
     committed: list[int] | None = Field(None, description="Of each step, bonus token included.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        lengths = {len(each) for each in (self.drafted, self.accepted, self.committed) if each is not None}
+        columns = (self.drafted, self.depth, self.accepted, self.committed)
+        lengths = {len(each) for each in columns if each is not None}
         if len(lengths) > 1:
             raise ValueError("columns of steps differ in length")
         if any(count < 1 for count in self.committed or ()):

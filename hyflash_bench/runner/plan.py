@@ -172,6 +172,8 @@ def _drafter_version(drafter: DrafterSpec, target: str) -> str:
         return ""
     patterns = ("*.safetensors", "*.bin", "*.pt", "config.json")
     files = sorted(file for pattern in patterns for file in folder.glob(pattern))
+    tree = Path(str(drafter.options.get("tree_paths") or "")).expanduser()
+    files += [tree] if tree.is_file() else []
     return _files_version(tuple((file, file.stat().st_mtime_ns) for file in files))
 
 

@@ -20,7 +20,7 @@ _UNITS = {
     "tib": 2**40,
 }
 _MAX_BYTES = 10**6 * 2**40
-_SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*$")
+_SIZE = re.compile(r"^\s*(-?\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*$")
 
 
 def parse_bytes(text: str) -> int:
@@ -37,6 +37,8 @@ def parse_bytes(text: str) -> int:
             "Write for example 512MiB, 1.5GiB or 4GB (units: B, KB, MB, GB, TB, KiB, MiB, GiB, TiB)."
         )
     number = float(match.group(1)) * _UNITS[unit]
+    if number < 0:
+        raise SpecError(f"Memory size {text[:40]!r} is negative; give at least 1B.")
     if number > _MAX_BYTES:
         raise SpecError(f"Memory size {text[:40]!r} is more than any machine has; give at most 1000000TiB.")
     size = int(number)

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor
 
-from hyflash_bench.atomic import replacing
 from hyflash_bench.drafters.base import Features
+from hyflash_bench.drafters.hyflash import FOREIGN_FILE
 from hyflash_bench.drafters.networks.block import BlockNetwork
+from hyflash_bench.drafters.networks.checkpoint import write_tensors
 from hyflash_bench.drafters.networks.context_state import document_state
 from hyflash_bench.drafters.networks.network import DraftNetwork
 
@@ -40,13 +39,8 @@ def write_foreign_state(network: DraftNetwork, session: Session, folder: Path) -
     if not isinstance(network, BlockNetwork) or network.config.memory == "none":
         return
     states = [_left_behind(network, session, index) for index in _drawn(session)]
-    state = torch.stack(states).mean(0).cpu().contiguous()
-    with replacing(folder / "foreign.safetensors") as temporary:
-        try:
-            save_file({"state": state}, temporary)
-        except SafetensorError as error:
-            # Its writer wraps the system's error in a text of its own.
-            raise OSError(28 if "space" in str(error) else 5, str(error)) from error
+    state = torch.stack(states).mean(0).cpu()
+    write_tensors({"state": state}, folder / FOREIGN_FILE)
 
 
 def _drawn(session: Session) -> list[int]:

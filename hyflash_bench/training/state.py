@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from safetensors.torch import load_file
 
-from hyflash_bench.atomic import replacing, write_text
+from hyflash_bench.atomic import write_text
+from hyflash_bench.drafters.networks.checkpoint import write_tensors
 from hyflash_bench.errors import DataError
 from hyflash_bench.training.pupil import Pupil
 
@@ -68,7 +68,7 @@ class StateFolder:
         name = f"step-{progress.step}"
         try:
             for pupil in pupils:
-                _save_tensors(pupil.tensors(), self._folder / name / f"{pupil.entry.label}.safetensors")
+                write_tensors(pupil.tensors(), self._folder / name / f"{pupil.entry.label}.safetensors")
             described = {
                 "version": VERSION,
                 "folder": name,
@@ -132,12 +132,3 @@ class StateFolder:
 
 
 _REMEDY = "Restore it, remove the state folder to start over, or choose another --output-path."
-
-
-def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    with replacing(path) as temporary:
-        try:
-            save_file(tensors, temporary)
-        except SafetensorError as error:
-            # Its writer wraps the system's error in a text of its own.
-            raise OSError(28 if "space" in str(error) else 5, str(error)) from error

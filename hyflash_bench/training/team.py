@@ -46,7 +46,8 @@ class Team:
         from accelerate import PartialState
 
         state = PartialState(cpu=backend == "cpu", timeout=_PATIENCE)
-        return cls(str(state.device), state.num_processes, state.process_index)
+        own = backend if backend == "cpu" else str(state.device)
+        return cls(own, state.num_processes, state.process_index)
 
     @property
     def is_main(self) -> bool:
@@ -80,7 +81,7 @@ class Team:
         has = torch.tensor([float(value.grad is not None) for value in parameters], device=self.backend)
         mine = [torch.zeros_like(value) if value.grad is None else value.grad for value in parameters]
         flat = self.total(torch.cat([has, *(gradient.flatten() for gradient in mine)]))
-        has, *sums = flat.split([len(parameters), *(value.numel() for value in parameters)])
+        has, *sums = torch.split(flat, [len(parameters), *(value.numel() for value in parameters)])
         for value, is_there, summed in zip(parameters, has.tolist(), sums, strict=True):
             value.grad = summed.view_as(value) if is_there else None
 

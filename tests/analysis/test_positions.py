@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from hyflash_bench.analysis.intervals import ratio_interval
 from hyflash_bench.analysis.positions import position_acceptance, step_distribution
 from tests.analysis.tables import steps
 
@@ -54,7 +56,11 @@ def test_no_steps_no_rows() -> None:
         "position",
         "num_reached",
         "num_accepted",
+        "num_conversations",
         "position_acceptance",
+        "position_acceptance_low",
+        "position_acceptance_high",
+        "reason",
     ]
 
 
@@ -92,3 +98,25 @@ def test_distributions_of_groups_are_kept_apart_and_void_cells_left_out() -> Non
     ]
     assert step_distribution(steps()).empty
     assert list(step_distribution(steps())) == list(table)
+
+
+def test_slots_have_the_interval_of_their_conversations() -> None:
+    """Resampled by conversation, not by step: the same as the ratio of each conversation's sums."""
+    said = {f"item-{number}": (2, number % 3, number % 3 + 1) for number in range(8)}
+    frame = pd.concat([steps(one, (2, 1, 2), item_id=item) for item, one in said.items()])
+    first, second = position_acceptance(frame).to_dict("records")
+
+    kept = [1 + (one[1] >= 1) for one in said.values()]
+    expected = ratio_interval(kept, [2] * 8)
+    assert (first["position_acceptance_low"], first["position_acceptance_high"]) == (
+        expected.low,
+        expected.high,
+    )
+    assert first["num_conversations"] == 8
+    assert second["num_reached"] == sum(kept)
+
+
+def test_few_conversations_have_no_interval_and_say_so() -> None:
+    row = position_acceptance(steps((1, 1, 2), (1, 0, 1))).to_dict("records")[0]
+    assert np.isnan(row["position_acceptance_low"])
+    assert row["reason"] == "1 conversation; an interval needs 5"

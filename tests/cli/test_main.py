@@ -52,6 +52,8 @@ OPTIONS = {
     "claims": "--backend --context --contexts --debug --device --dry-run --file --fresh --help --json "
     "--limit --max-new-tokens --num-threads --output --output-path --run --target",
     "export": "--debug --format --help --table --to",
+    "import": "--before --debug --drafter --format --fresh --help --output-path --plain --suite --target "
+    "--temperature",
 }
 
 

@@ -17,7 +17,7 @@ from hyflash_bench.spec.yaml import load_yaml
 from hyflash_bench.training import events, preview, trainer
 from hyflash_bench.training.plan import TrainingPlan
 
-NOT_IN_PLAN = {"more", "output_path", "config", "fill_features", "dry_run", "debug"}
+NOT_IN_PLAN = {"more", "output_path", "config", "fill_features", "dry_run", "debug", "device"}
 
 
 class Trainer:

@@ -61,6 +61,11 @@ CASES: dict[str, tuple[type[Drafter], Any, dict[str, Any]]] = {
 BLOCKS = [name for name in CASES if not name.startswith("eagle")]
 
 
+def crossed(cases: list[str], kv_dtypes: tuple[str, ...], *, each: str = "int8") -> list[tuple[str, str]]:
+    """Every case with one precision and the first with all: they enter through one class."""
+    return [*((case, each) for case in cases), *((cases[0], kv) for kv in kv_dtypes if kv != each)]
+
+
 def make(case: str, folder: Path, **options: Any) -> Any:
     kind, network, own = CASES[case]
     return loaded(kind, network(), folder, **own, **options)
@@ -69,8 +74,7 @@ def make(case: str, folder: Path, **options: Any) -> Any:
 # Bytes
 
 
-@pytest.mark.parametrize("kv_dtype", KV_DTYPES)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "kv_dtype"), crossed([*CASES], KV_DTYPES))
 def test_bytes_are_the_formulas_live_and_on_paper(case: str, kv_dtype: KVDtype, tmp_path: Path) -> None:
     drafter = make(case, tmp_path, kv_dtype=kv_dtype)
     options = {"checkpoint": str(tmp_path), "kv_dtype": kv_dtype, **CASES[case][2]}
@@ -139,8 +143,7 @@ def tolerance(kv_dtype: KVDtype, expected: torch.Tensor) -> float:
     return (1e-5 + lossy) * max(1.0, float(expected.abs().max()))
 
 
-@pytest.mark.parametrize("kv_dtype", KV_DTYPES)
-@pytest.mark.parametrize("case", BLOCKS[:-1])
+@pytest.mark.parametrize(("case", "kv_dtype"), crossed(BLOCKS[:-1], KV_DTYPES))
 @torch.inference_mode()
 def test_blocks_are_drafted_as_trained(case: str, kv_dtype: KVDtype, tmp_path: Path) -> None:
     drafter = make(case, tmp_path, kv_dtype=kv_dtype)
@@ -173,16 +176,16 @@ def knowing(case: str) -> Any:
     return taught(network, own_answers(network.requires))
 
 
-@pytest.mark.parametrize("kv_dtype", LOSSY)
-@pytest.mark.parametrize("case", ["hyflash", "full-context", "eagle", "eagle, tree"])
+@pytest.mark.parametrize(
+    ("case", "kv_dtype"), crossed(["full-context", "hyflash", "eagle", "eagle, tree"], LOSSY)
+)
 def test_live_is_lossless_and_replay_counts_the_same(case: str, kv_dtype: KVDtype, tmp_path: Path) -> None:
     kind, _, own = CASES[case]
     network = knowing(case.partition(",")[0])
     check_lossless(loaded(kind, network, tmp_path, kv_dtype=kv_dtype, **own))
 
 
-@pytest.mark.parametrize("kv_dtype", ["auto", "float32", "int8"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "kv_dtype"), crossed([*CASES], ("auto", "float32", "int8")))
 @torch.inference_mode()
 def test_a_bfloat16_target_takes_any_of_them(case: str, kv_dtype: str, tmp_path: Path) -> None:
     kind, network, own = CASES[case]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import get_args
 
 import pytest
@@ -16,9 +17,10 @@ from hyflash_bench.drafters.scripted import Scripted
 from hyflash_bench.engine.live import live_turn
 from hyflash_bench.engine.lossless import judge
 from hyflash_bench.engine.replay import replay_turn
-from hyflash_bench.engine.trace import trace_conversation
+from hyflash_bench.engine.trace import Trace, trace_conversation
 from hyflash_bench.footprint import KVDtype
 from hyflash_bench.spec.sampling import GREEDY
+from hyflash_bench.targets.cache import KVCache
 from hyflash_bench.targets.target import Target
 from tests.targets.families import VOCAB, make_model, make_target, random_tokens
 
@@ -36,14 +38,26 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def check(target: Target, drafter: Scripted, *, is_exact: bool) -> None:
-    """Two turns; every step accepts what the replay says, and the reply is the trace's."""
-    cache = target.new_cache(CAPACITY)
-    greedy = Sampler(GREEDY, 0)
+def traced(target: Target) -> tuple[Target, KVCache, Trace]:
+    """Two turns of plain decoding, and the cache that they leave."""
+    kept = target.new_cache(CAPACITY)
     trace = trace_conversation(
-        target, cache, lambda turn, ended: PROMPTS[turn], len(PROMPTS), greedy,
+        target, kept, lambda turn, ended: PROMPTS[turn], len(PROMPTS), Sampler(GREEDY, 0),
         max_new_tokens=NUM_NEW, stop_tokens=(), requires=Requires(),
     )  # fmt: skip
+    return target, kept, trace
+
+
+@cache
+def told(kv_dtype: KVDtype, attention: str = "auto") -> tuple[Target, KVCache, Trace]:
+    """The same, of one target for all examples: what drafters do is put back."""
+    return traced(make_target(_MODEL, kv_dtype=kv_dtype, attention=attention))
+
+
+def check(scene: tuple[Target, KVCache, Trace], drafter: Scripted, *, is_exact: bool) -> None:
+    """Every step accepts what the replay says, and the reply is the trace's."""
+    target, kept, trace = scene
+    greedy = Sampler(GREEDY, 0)
     tokens, _ = trace.history(len(PROMPTS))
     drafter.load(target.load_context())
     drafter.follow(torch.cat([tokens, trace.turns[-1].tokens[-1:]]))
@@ -54,14 +68,14 @@ def check(target: Target, drafter: Scripted, *, is_exact: bool) -> None:
     ]
     drafter.reset()
     for turn, replayed in zip(trace.turns, replays, strict=True):
-        saved = cache.save(turn.start, turn.start + NUM_NEW + BUDGET + 1)
-        cache.length = turn.start
+        saved = kept.save(turn.start, turn.start + NUM_NEW + BUDGET + 1)
+        kept.length = turn.start
         live = live_turn(
-            target, cache, drafter, greedy,
+            target, kept, drafter, greedy,
             ingested=turn.ingested, ingested_features=turn.ingested_features,
             first_logits=turn.first_logits, budget=BUDGET, max_new_tokens=NUM_NEW, stop_tokens=(),
         )  # fmt: skip
-        cache.restore(saved)
+        kept.restore(saved)
         judged = judge(live.tokens, turn.tokens.tolist(), turn.gaps.tolist(), target.tolerance_dtype)
         assert judged.verdict in (("identical",) if is_exact else ("identical", "near_tie"))
         if judged.verdict == "near_tie":
@@ -78,9 +92,9 @@ patterns = st.lists(st.integers(0, 5), min_size=1, max_size=6).filter(any)
 @given(pattern=patterns)
 def test_chains_are_lossless(kv_dtype: KVDtype, pattern: list[int]) -> None:
     """Through the compiled kernels a row is the same bits in a draft as alone, so nothing is near."""
-    target = make_target(_MODEL, kv_dtype=kv_dtype)
+    scene = told(kv_dtype)
     drafter = Scripted(Scripted.Options(pattern=" ".join(map(str, pattern))))
-    check(target, drafter, is_exact=target.info.attention == "native")
+    check(scene, drafter, is_exact=scene[0].info.attention == "native")
 
 
 @pytest.mark.parametrize("attention", ["auto", "grouped"])
@@ -88,11 +102,10 @@ def test_chains_are_lossless(kv_dtype: KVDtype, pattern: list[int]) -> None:
 @settings(max_examples=4, deadline=None)
 @given(pattern=patterns, siblings=st.integers(1, 2))
 def test_trees_are_lossless(kv_dtype: KVDtype, attention: str, pattern: list[int], siblings: int) -> None:
-    target = make_target(_MODEL, kv_dtype=kv_dtype, attention=attention)
     options = Scripted.Options(pattern=" ".join(map(str, pattern)), num_wrong_siblings=siblings)
-    check(target, Scripted(options), is_exact=False)
+    check(told(kv_dtype, attention), Scripted(options), is_exact=False)
 
 
 def test_a_target_in_half_precision_may_keep_its_cache_in_int8() -> None:
     target = make_target(make_model("llama").bfloat16(), kv_dtype="int8")
-    check(target, Scripted(Scripted.Options(pattern="3 0 5")), is_exact=False)
+    check(traced(target), Scripted(Scripted.Options(pattern="3 0 5")), is_exact=False)

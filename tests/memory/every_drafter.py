@@ -42,6 +42,9 @@ SPECS = (
     *("dflash", "dflash:kv_dtype=int8"),
 )
 """One of each registered name at least."""
+COPYING = ("hyflash", "full-context", "full-context:window=9", "eagle:tree=true", "medusa")
+"""Drafters of each kind of network that copy from the last rows too."""
+COPIES = {"copy_window": 24, "copy_size": 6}
 
 
 @cache
@@ -55,12 +58,12 @@ def home_of(text: str, target: Target) -> Target:
     return published.target("qwen3") if text.startswith("dflash") else target
 
 
-def spec_of(text: str, target: Target, folder: Path) -> DrafterSpec:
+def spec_of(text: str, target: Target, folder: Path, *, copying: bool = False) -> DrafterSpec:
     """A drafter with a network of its own in a folder, where it has one."""
     spec = DrafterSpec.from_text(text)
     more: dict[str, Any] = {}
     if spec.name in NETWORKS:
-        more["checkpoint"] = str(_saved(spec.name, target, folder))
+        more["checkpoint"] = str(_saved(spec.name, target, folder, COPIES if copying else {}))
     elif spec.name == "dflash":
         layout = PUBLISHED["kv_dtype" in spec.options]
         more["checkpoint"] = str(published.write(folder / layout.replace(" ", ""), layout))
@@ -69,15 +72,15 @@ def spec_of(text: str, target: Target, folder: Path) -> DrafterSpec:
     return spec.model_copy(update={"options": {**spec.options, **more}})
 
 
-def loaded(text: str, target: Target, folder: Path) -> Drafter:
+def loaded(text: str, target: Target, folder: Path, *, copying: bool = False) -> Drafter:
     """See :func:`spec_of`."""
-    drafter = build_drafter(spec_of(text, target, folder))
+    drafter = build_drafter(spec_of(text, target, folder, copying=copying))
     drafter.load(target.load_context())
     return drafter
 
 
-def _saved(name: str, target: Target, folder: Path) -> Path:
-    path = folder / name
+def _saved(name: str, target: Target, folder: Path, more: dict[str, Any]) -> Path:
+    path = folder / "-".join([name, *more])
     if path.exists():
         return path
     kind, config, options = NETWORKS[name]
@@ -85,7 +88,7 @@ def _saved(name: str, target: Target, folder: Path) -> Path:
     sizes = {"target": TargetShape.of(context), "num_slots": NUM_SLOTS, "draft_vocab_size": 100}
     reads = {} if name == "medusa" else READS
     torch.manual_seed(0)
-    network = kind(config(**(sizes | reads | options)))
+    network = kind(config(**(sizes | reads | options | more)))
     network.set_vocabulary(range(3, 103))
     network.attach(context.model)
     network.initialise(context)

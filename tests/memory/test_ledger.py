@@ -19,7 +19,7 @@ from hyflash_bench.spec.target import TargetSpec
 from hyflash_bench.targets.load import load_target
 from hyflash_bench.targets.target import Target
 from tests.drafters.fakes import sampler
-from tests.memory.every_drafter import SPECS, home_of, loaded, target_at
+from tests.memory.every_drafter import COPYING, SPECS, home_of, loaded, target_at
 
 DEPENDS_ON_TEXT = ("prompt-lookup", "suffix", "scripted")
 
@@ -44,13 +44,15 @@ def test_every_registered_drafter_is_looked_at() -> None:
     assert {DrafterSpec.from_text(text).name for text in SPECS} == set(drafter_names())
 
 
-@pytest.mark.parametrize("text", SPECS)
+@pytest.mark.parametrize(
+    ("text", "copying"), [*((text, False) for text in SPECS), *((text, True) for text in COPYING)]
+)
 def test_tensors_and_formula_agree_whatever_is_accepted(
-    text: str, target: Target, tmp_path_factory: pytest.TempPathFactory
+    text: str, copying: bool, target: Target, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     torch.manual_seed(1)
     target = home_of(text, target)
-    drafter = loaded(text, target, tmp_path_factory.getbasetemp() / "networks")
+    drafter = loaded(text, target, tmp_path_factory.getbasetemp() / "networks", copying=copying)
     for prompt in (1, 40, 300):
         drafter.reset()
         observe(drafter, prompt, target)

@@ -14,7 +14,7 @@ import pytest
 
 from hyflash_bench.report.page import write_report
 from hyflash_bench.results.reader import load_run
-from tests.report.browser import NO_AXE, axe_path
+from tests.report.browser import serious_violations
 from tests.results.factory import DRAFTERS, make_run
 
 DESK = {"width": 1280, "height": 900}
@@ -131,6 +131,24 @@ def test_a_drafter_that_is_unticked_leaves_tables_and_figures(opened: Opened) ->
     assert tab.evaluate(count) > 0
 
 
+def test_it_leaves_the_bars_of_time_too(opened: Opened) -> None:
+    """There a trace is a part of the time, and a drafter one bar of each."""
+    tab = opened.tab
+    bars = (
+        "[...document.querySelectorAll('.plot')].filter((one) => one.data.some((trace) => trace.meta))"
+        ".map((one) => one.data.map((trace) => trace.y))"
+    )
+    before = tab.evaluate(bars)
+    tab.locator("#filter input[value='prompt-lookup']").uncheck()
+    without = tab.evaluate(bars)
+    tab.locator("#filter input[value='prompt-lookup']").check()
+
+    assert any("prompt-lookup" in rows for figure in before for rows in figure)
+    kept = [[[row for row in rows if row != "prompt-lookup"] for rows in figure] for figure in before]
+    assert without == kept
+    assert tab.evaluate(bars) == before
+
+
 def test_conditions_can_be_chosen(opened: Opened) -> None:
     tab = opened.tab
     choice = tab.locator("#filter select")
@@ -228,20 +246,10 @@ def test_nothing_overlaps_or_runs_out_of_the_page(opened: Opened, look: str) -> 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_serious_violation(opened: Opened, scheme: str) -> None:
-    axe = axe_path()
-    if axe is None:
-        pytest.skip(NO_AXE)
     tab = opened.tab
     tab.set_viewport_size(DESK)
     tab.emulate_media(color_scheme=scheme, media="screen")
-    tab.evaluate(axe.read_text(encoding="utf-8"))
-    found = tab.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
-    serious = [
-        f"{one['id']}: {one['help']} ({len(one['nodes'])}): {one['nodes'][0]['html'][:200]}"
-        for one in found
-        if one["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
+    assert serious_violations(tab) == []
 
 
 def test_it_is_read_without_scripts(browser: Any, page_file: Path) -> None:

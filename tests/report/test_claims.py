@@ -59,6 +59,7 @@ def suites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.usefixtures("few_sections")
 def test_every_claim_stands_on_the_page_as_text(tmp_path: Path, suites: Path) -> None:
     del suites
     # Too small for intervals, which take most of the time.
@@ -85,10 +86,9 @@ def test_numbers_are_in_the_units_of_the_metric(run: Run, suites: Path) -> None:
     assert tally(frame).startswith("2 reproduced")
 
 
-def test_a_run_without_the_drafters_has_no_claims_section(tmp_path: Path) -> None:
-    run = load_run(make_run(tmp_path / "run", DRAFTERS, num_per_group=1))
-    assert claims_of(run) is None
-    assert "-claims" not in render(run)
+def test_a_run_without_the_drafters_has_no_claims_section(small: Run, small_page: str) -> None:
+    assert claims_of(small) is None
+    assert "-claims" not in small_page
 
 
 def test_a_folder_of_suites_without_claims_is_no_error(run: Run, suites: Path) -> None:

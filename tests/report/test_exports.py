@@ -11,25 +11,18 @@ from hyflash_bench.errors import UnknownName
 from hyflash_bench.report.exports import ANALYSES, definitions_of, frames_of
 from hyflash_bench.results.reader import Run
 from hyflash_bench.results.schema import TABLES
-from tests.report.sites import tiny_run
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A tiny run."""
-    return tiny_run(tmp_path_factory.mktemp("exports") / "run", 1)
-
-
-@pytest.fixture(scope="module")
-def frames(run: Run) -> dict[str, pd.DataFrame]:
+def frames(small: Run) -> dict[str, pd.DataFrame]:
     """All of its tables."""
-    return frames_of(run)
+    return frames_of(small)
 
 
-def test_all_tables_come_with_their_definitions_last(run: Run, frames: dict[str, pd.DataFrame]) -> None:
+def test_all_tables_come_with_their_definitions_last(small: Run, frames: dict[str, pd.DataFrame]) -> None:
     assert [*frames] == [*ANALYSES, *TABLES, "definitions"]
-    pd.testing.assert_frame_equal(frames["headline"], headline(run))
-    pd.testing.assert_frame_equal(frames["by_context"], by_context(run))
+    pd.testing.assert_frame_equal(frames["headline"], headline(small))
+    pd.testing.assert_frame_equal(frames["by_context"], by_context(small))
 
 
 def test_every_column_of_every_table_is_explained(frames: dict[str, pd.DataFrame]) -> None:
@@ -50,6 +43,6 @@ def test_metrics_explain_their_columns(frames: dict[str, pd.DataFrame]) -> None:
     assert "interval" in str(definitions.loc["acceptance_length_low", "definition"])
 
 
-def test_an_unknown_table_is_named(run: Run) -> None:
+def test_an_unknown_table_is_named(small: Run) -> None:
     with pytest.raises(UnknownName, match="Did you mean 'turns'"):
-        frames_of(run, ["turn"])
+        frames_of(small, ["turn"])

@@ -25,18 +25,6 @@ PLOTLY_JS = re.compile(r'<script id="plotly-source" type="text/plain">.*?</scrip
 OWN_JS = re.compile(r'<script>\s*"use strict";.*?</script>', re.DOTALL)
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run too small for intervals, which take most of the time."""
-    return load_run(make_run(tmp_path_factory.mktemp("small") / "run", DRAFTERS[:2], num_per_group=1))
-
-
-@pytest.fixture(scope="module")
-def small_page(small: Run) -> str:
-    """Its report."""
-    return render(small)
-
-
 class Parsed(HTMLParser):
     """Elements, attributes and text of a page."""
 
@@ -119,6 +107,26 @@ def test_it_can_be_read_without_scripts(page: str) -> None:
     assert tags.count("table") > 8
 
 
+def test_everything_analysed_has_its_place(page: str) -> None:
+    """Simulated speeds, crossings, slots with intervals and what steps commit stand on the page."""
+    text = " ".join(Parsed(_without_library(page)).texts)
+    figures = _data(page)["figures"]
+    kinds = {key.removeprefix("run-1-").rpartition("-g")[0] for key in figures}
+
+    assert {"simulated", "break-even-0", "positions", "steps", "acceptance", "pareto", "decoding"} <= kinds
+    assert "Where drafters overtake each other" in text
+    assert re.search(r"no crossing: .+ is ahead from 512 to 8,192 tokens", text)
+    slots = next(figure for key, figure in figures.items() if key.startswith("run-1-positions"))
+    assert any(trace.get("fill") == "toself" for trace in slots["data"])
+
+
+def test_figures_say_whether_they_have_intervals(page: str, small_page: str) -> None:
+    """Too few conversations have none, and are not said to."""
+    assert "Bands: 95 % intervals" in page
+    assert "95 % intervals" not in "".join(re.findall("<figcaption>.*?</figcaption>", small_page))
+    assert "No intervals (" in small_page
+
+
 def test_the_answer_comes_first_with_numbers(page: str) -> None:
     """Suite, conditions, drafter, speed, interval."""
     text = " ".join(Parsed(_without_library(page)).texts)
@@ -145,13 +153,10 @@ def test_failures_definitions_and_conditions_are_all_there(page: str) -> None:
     assert "Memory caps are simulated" in text
 
 
-def test_only_hyflash_results_are_called_a_reimplementation(page: str, tmp_path: Path) -> None:
+def test_only_hyflash_results_are_called_a_reimplementation(page: str, small_page: str) -> None:
     """Said where such results are shown, and not where they are not."""
-    others = [drafter for drafter in DRAFTERS if drafter.name != "hyflash"]
-    plain = load_run(make_run(tmp_path / "plain", others, num_per_group=2))
-
     assert REIMPLEMENTATION in page
-    assert REIMPLEMENTATION not in render(plain)
+    assert REIMPLEMENTATION not in small_page
 
 
 HOSTILE_RUN = {
@@ -226,6 +231,7 @@ def test_a_text_of_a_megabyte_is_cut(hostile_page: str) -> None:
     assert "w" * LONGEST_TEXT not in hostile_page
 
 
+@pytest.mark.usefixtures("few_sections")
 def test_no_person_machine_or_folder_is_named(hostile_page: str, hostile: Run) -> None:
     """A report is published as it is, unless names are asked for."""
     html = _without_library(hostile_page)
@@ -246,6 +252,7 @@ def test_a_busy_machine_is_told_above_the_numbers(hostile_page: str, small_page:
     assert "Other programs used" not in small_page
 
 
+@pytest.mark.usefixtures("few_sections")
 def test_several_runs_stand_one_after_the_other(small: Run, tmp_path: Path) -> None:
     """Their ids differ, and plotly.js still stands there once."""
     other = load_run(make_run(tmp_path / "other", DRAFTERS[:1], num_per_group=1, run_id="the-other"))

@@ -13,8 +13,10 @@ from xml.etree import ElementTree as ET
 import pandas as pd
 import pytest
 
+from hyflash_bench.analysis import summary
 from hyflash_bench.analysis.summary import headline
 from hyflash_bench.errors import DataError, SchemaTooNew, UnknownName, UsageError
+from hyflash_bench.report import view
 from hyflash_bench.report.site import comparisons, layout, publish, publishing
 from hyflash_bench.report.site.feeds import PublishedRun
 from hyflash_bench.report.site.layout import SiteLayout
@@ -22,7 +24,7 @@ from hyflash_bench.report.site.summary import read_summaries, read_summary
 from hyflash_bench.results.export import content_hash
 from hyflash_bench.results.reader import Run
 from hyflash_bench.results.schema import TABLES
-from tests.report.sites import PageParser, broken_links, figures_of, stamps, tiny_run
+from tests.report.sites import PageParser, broken_links, figures_of, first_sections, stamps, tiny_run
 from tests.results.factory import DRAFTERS, FakeDrafter
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror='alert(\"2\")'>../../&amp;\u202e"
@@ -33,7 +35,8 @@ ATOM = "{http://www.w3.org/2005/Atom}"
 def _made_once() -> Iterator[None]:
     """What only depends on a run's content is computed once for all tests here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(publishing, "Numbers", _remembering(publishing.Numbers))
+        patch.setattr(view, "sections_of", first_sections)
+        patch.setattr(publishing, "numbers_of", _remembering(publishing.numbers_of))
         patch.setattr(publishing, "render", _remembering(publishing.render))
         patch.setattr(comparisons, "compare", _remembering(comparisons.compare))
         yield
@@ -43,7 +46,8 @@ def _remembering(function: Callable[..., Any]) -> Callable[..., Any]:
     known: dict[str, Any] = {}
 
     def remembering(*given: Any, **settings: Any) -> Any:
-        key = repr(([_content(each) for each in given], settings))
+        told = {name: value for name, value in settings.items() if name != "numbers"}  # follow from the run
+        key = repr(([_content(each) for each in given], told))
         if key not in known:
             known[key] = function(*given, **settings)
         return known[key]
@@ -54,6 +58,8 @@ def _remembering(function: Callable[..., Any]) -> Callable[..., Any]:
 def _content(value: Any) -> Any:
     if isinstance(value, PublishedRun):
         return value.manifest, value.suite, (value.folder / "turns.parquet").read_bytes()
+    if isinstance(value, list):
+        return [_content(each) for each in value]
     return content_hash(value) if isinstance(value, Run) else value
 
 
@@ -166,6 +172,28 @@ def test_the_same_runs_give_the_same_bytes(published: Path, runs: list[Run], tmp
         for folder in (published, tmp_path / "other")
     )
     assert first == second
+
+
+def test_a_runs_tables_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For its page, its data and the leaderboard together: intervals take most of the time."""
+    made = {name: Counted(getattr(summary, name)) for name in ("headline", "by_context")}
+    for name, counted in made.items():
+        monkeypatch.setattr(summary, name, counted)
+    publish(tiny_run(tmp_path / "run", 7), tmp_path / "site")
+
+    assert {name: counted.calls for name, counted in made.items()} == {"headline": 1, "by_context": 1}
+
+
+class Counted:
+    """A function that knows how often it was called."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self.calls = function, 0
+
+    def __call__(self, *given: Any, **settings: Any) -> Any:
+        """Call it."""
+        self.calls += 1
+        return self.function(*given, **settings)
 
 
 def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path, runs: list[Run]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hyflash_bench.report.site import publish, publishing
+from tests.report.browser import serious_violations
 from tests.report.sites import tiny_run
 
 
@@ -114,4 +115,18 @@ def test_no_page_is_wider_than_the_screen(browser: Any, site: Path, width: int) 
     ):
         tab.goto(path.as_uri())
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    tab.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_serious_violation(browser: Any, site: Path, scheme: str) -> None:
+    """On a page of each kind."""
+    tab = browser.new_page(color_scheme=scheme)
+    for kind in ("index.html", "404.html", "*/*/index.html", "runs/*/data/index.html"):
+        kinds = {page.relative_to(site).parts[0]: page for page in site.glob(kind)}
+        for name, page in kinds.items():
+            if name == "runs" and kind == "*/*/index.html":
+                continue  # a report, which has a test of its own
+            tab.goto(page.as_uri())
+            assert serious_violations(tab) == [], page
     tab.close()

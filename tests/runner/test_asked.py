@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hyflash_bench.data import data_folder
 from hyflash_bench.errors import SpecError, UnknownName, UsageError
 from hyflash_bench.memory.lookup import read_shape
 from hyflash_bench.runner import asked
@@ -38,6 +39,10 @@ def spec_for(target: Path, **request: Any) -> RunSpec:
         ({"devices": ["cuda"]}, "--backend cuda"),
         ({"devices": ["cuda:1"]}, "--backend cuda:1"),
         ({"devices": ["nowhere.yaml"]}, "No file nowhere.yaml"),
+        (
+            {"devices": ["h200", str(data_folder("devices") / "h200.yaml")]},
+            "Two of --device are called 'h200'",
+        ),
         ({"memory_caps": ["100KiB"]}, r"100 KiB, is below the target's weights alone: 354 KiB in 32 bits"),
         ({"memory_caps": ["40KiB"], "weight_bits": 4}, "in 4 bits.*fewer --weight-bits or a smaller target"),
         ({"memory_caps": ["1GiB"], "cap_policy": "window"}, "none of autoregressive, suffix can keep less"),
@@ -57,9 +62,9 @@ def test_requests_that_cannot_be_met(
     ("request_", "words"),
     [
         ({"memory_caps": ["0MiB"]}, "is zero"),
-        ({"memory_caps": ["-1GiB"]}, "number with a unit"),
+        ({"memory_caps": ["-1GiB"]}, "is negative"),
         ({"memory_caps": ["512"]}, "number with a unit"),
-        ({"memory_caps": ["1GiB", "1024MiB"]}, "given twice"),
+        ({"memory_caps": ["1GiB", "1024MiB"]}, "memory cap 1 GiB is given twice"),
         ({"devices": ["h200", "h200"]}, "given twice"),
         ({"cap_policy": "no-draft"}, "needs a memory cap or a device"),
         ({"weight_bits": 8}, "needs a memory cap or a device"),

@@ -231,6 +231,31 @@ def test_a_window_is_a_drafter_built_with_it(bench: Bench) -> None:
     assert max(total for turn in record.turns for total in turn.steps.ledger_bytes or ()) <= cap.num_bytes
 
 
+def test_every_repeat_shows_the_window(bench: Bench) -> None:
+    cap = Cap(bench.peak("full-context") - 1, policy="window")
+    cells = [
+        WorkCell.under(cap, cell_id=str(repeat), drafter=bench.specs["full-context"], repeat=repeat)
+        for repeat in (0, 1)
+    ]
+    first, second = (
+        [(turn.turn, turn.mode, *(getattr(turn.steps, name) for name in STEPS)) for turn in record.turns]
+        for record in bench.run(cells).values()
+    )
+    assert len(first) == len(USER_TURNS)
+    assert first == second
+
+
+def test_a_cache_that_cannot_be_had_says_for_how_many_tokens(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(Target, "new_cache", refuse)
+    with pytest.raises(MemoryError, match=r"no room for the [\d,]+ tokens of the whole conversation"):
+        bench.run([bench.cell("autoregressive")])
+
+
 def test_a_window_that_is_too_small_still_ends(bench: Bench) -> None:
     cap = Cap(bench.peak("autoregressive"), policy="window")
     record = bench.run([bench.cell("full-context", cap)])[f"full-context {cap.num_bytes} window"]

@@ -15,9 +15,13 @@ KINDS = {
 
 
 @pytest.mark.parametrize("name", list_suites())
-def test_every_suite_has_a_card_and_unique_items(name):
+def test_every_suite_has_a_card(name):
+    assert load_suite(name).path.with_suffix(".md").is_file()
+
+
+@pytest.mark.parametrize("name", [name for name in list_suites() if not load_suite(name).is_external])
+def test_every_suite_has_unique_items(name):
     suite = load_suite(name)
-    assert suite.path.with_suffix(".md").is_file()
     assert len({item.item_id for item in suite.items()}) == len(suite.items()) > 0
     assert suite.suite_hash == load_suite(name).suite_hash
 

@@ -105,3 +105,48 @@ def test_the_folder_names_text_target_taps_and_precision(toy: Target, corpus: Co
     assert folder.parent == cache / "features"
     made_by = toy.info.fingerprint.weights
     assert folder.name == f"{corpus.hash[:16]}-{made_by[:16]}-0-1-float32"
+
+
+def test_a_folder_that_holds_other_features_is_refused(toy: Target, corpus: Corpus, tmp_path: Path) -> None:
+    with _store(corpus, toy, tmp_path):
+        pass
+    about = tmp_path / "features.json"
+    kept = about.read_text()
+    for other in (kept.replace(f'"num_documents": {corpus.num_documents}', '"num_documents": 7'), "{"):
+        about.write_text(other)
+        with pytest.raises(DataError, match="Remove the folder"):
+            _store(corpus, toy, tmp_path)
+    about.write_text(kept)
+    with _store(corpus, toy, tmp_path) as store:
+        assert store.done_share == 0
+
+
+def test_rows_reach_the_disk_before_their_flag(
+    toy: Target, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    write, sync = os.pwrite, os.fsync
+
+    def written(file: int, raw: bytes, at: int) -> int:
+        calls.append("flag" if bytes(raw) == b"\x01" else "rows")
+        return write(file, raw, at)
+
+    def synced(file: int) -> None:
+        calls.append("flushed")
+        sync(file)
+
+    with _store(corpus, toy, tmp_path) as store:
+        monkeypatch.setattr(features.os, "pwrite", written)
+        monkeypatch.setattr(features.os, "fsync", synced)
+        store.fill([0])
+    assert calls == ["rows", "flushed", "flag"]
+
+
+def test_what_another_process_has_computed_is_found(toy: Target, corpus: Corpus, tmp_path: Path) -> None:
+    counting = _Counting(toy)
+    with _store(corpus, counting, tmp_path) as mine, _store(corpus, toy, tmp_path) as other:
+        other.fill([0, 1])
+        expected = other.rows(1).last_hidden
+        mine.fill([0, 1])
+        assert torch.equal(mine.rows(1).last_hidden, expected)
+        assert counting.passes == 0

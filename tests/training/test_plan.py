@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hyflash_bench.drafters.networks.block import BlockConfig
 from hyflash_bench.errors import SpecError
 from hyflash_bench.training.plan import TrainingPlan, split_drafters
 from hyflash_bench.training.schedule import learning_rate
@@ -62,3 +63,24 @@ def test_with_wsd_more_steps_change_nothing_before_the_decay():
     assert [learning_rate(short, step) for step in range(75)] == [
         learning_rate(long, step) for step in range(75)
     ]
+
+
+@pytest.mark.parametrize(
+    ("drafters", "rows"),
+    [
+        (["hyflash"], 96),
+        (["full-context", "medusa"], 96),  # alone, they are fed as beside hyflash
+        (["hyflash:window=128", "hyflash:window=16,chunk=8"], 160),
+        (["memory-only:chunk=48"], 48),
+        (["hyflash:window=8,chunk=8", "window:window=500"], 16),
+    ],
+)
+def test_anchors_are_deep_where_they_lie_behind_window_and_chunk(drafters: list[str], rows: int):
+    plan = _plan(drafters=drafters)
+    assert plan.memory_rows == rows
+    assert _plan(drafters=drafters, memory_rows=7).memory_rows == 7
+
+
+def test_the_window_assumed_is_that_of_the_networks():
+    usual = {name: BlockConfig.model_fields[name].default for name in ("window", "chunk")}
+    assert _plan(drafters=["hyflash"]).memory_rows == usual["window"] + usual["chunk"]

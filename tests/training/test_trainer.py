@@ -12,10 +12,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from hyflash_bench.drafters.networks import checkpoint
 from hyflash_bench.drafters.networks.checkpoint import load_network
 from hyflash_bench.errors import DataError, DrafterError, HyFlashError, RunLocked, SpecError, UsageError
 from hyflash_bench.targets.target import Target
-from hyflash_bench.training import pupil, state
+from hyflash_bench.training import pupil
 from hyflash_bench.training.events import Evaluated, Event, Said
 from hyflash_bench.training.pupil import Pupil
 from hyflash_bench.training.trainer import Outcome, train
@@ -92,6 +93,36 @@ def test_the_drafters_beside_one_do_not_change_it(run) -> None:
     alone, together = run("alone"), run("together", drafters=ROSTER)
     mine, theirs = _weights(alone), _weights(together)
     assert all(torch.equal(value, theirs[name]) for name, value in mine.items())
+
+
+def test_drafters_take_turns_in_being_first(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    learn = Pupil.learn
+
+    def spy(self: Pupil, lesson: Any, rate: float) -> None:
+        order.append(self.entry.label)
+        learn(self, lesson, rate)
+
+    monkeypatch.setattr(Pupil, "learn", spy)
+    run(drafters=ROSTER)
+    firsts = order[::3]
+    assert sorted(firsts) == sorted(2 * ["medusa", "hyflash-l1", "eagle"])
+    assert all(len({*order[start : start + 3]}) == 3 for start in range(0, len(order), 3))
+
+
+def test_the_warm_start_is_counted_and_survives_a_resume(run) -> None:
+    run(drafters=ROSTER, should_stop=_after(1))
+    outcome = run(drafters=ROSTER)
+    for label in ("medusa", "hyflash-l1", "eagle"):
+        folder = outcome.folder / label
+        warm = json.loads((folder / "config.json").read_text())["training"]["warm_start"]
+        assert warm["passes"] > 4
+        assert warm["tokens"] >= 12 * warm["passes"]
+        assert warm["seconds"] >= 0
+        card = (folder / "README.md").read_text()
+        assert f"{warm['passes']} passes, {warm['tokens']:,} tokens" in card
+    started = run("started", drafters=ROSTER, init_from=str(outcome.folder), steps=1)
+    assert "| warm start | none |" in (started.folder / "medusa" / "README.md").read_text()
 
 
 def test_the_text_is_learnt(run) -> None:
@@ -258,7 +289,7 @@ def test_many_steps_without_a_finite_loss_end_it_with_the_state_kept(
 
 
 def _full_disk(monkeypatch: pytest.MonkeyPatch, *, times: int) -> None:
-    save = state.save_file
+    save = checkpoint.save_file
     left = iter(range(times))
 
     def full(tensors: Any, path: Path) -> None:
@@ -267,7 +298,7 @@ def _full_disk(monkeypatch: pytest.MonkeyPatch, *, times: int) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
         save(tensors, path)
 
-    monkeypatch.setattr(state, "save_file", full)
+    monkeypatch.setattr(checkpoint, "save_file", full)
 
 
 def test_a_full_disk_in_between_is_said_and_training_goes_on(run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,14 +91,19 @@ def export_speculators(network: DraftNetwork, folder: Path, context: LoadContext
 
 
 def _split(network: EagleNetwork, layout: Layout) -> dict[str, Tensor]:
-    """The file's tensors, from the parameters that they make up."""
+    """The file's tensors, from the parameters that they make up.
+
+    Raises:
+        DrafterError: A parameter that the layout has no name for.
+    """
+    if left := sorted({name for name, _ in network.named_parameters()} - layout.keys()):
+        raise DrafterError(f"The speculators layout has no place for {', '.join(left)}.")
     tensors = {}
     for parameter, parts in layout.items():
         value = network.get_parameter(parameter).detach().to("cpu")
         pieces = torch.split(value, [rows for _, rows in parts])
         for (name, _), piece in zip(parts, pieces, strict=True):
             tensors[name] = piece.contiguous().clone()
-    assert len(layout) == len(list(network.parameters()))
     return tensors
 
 

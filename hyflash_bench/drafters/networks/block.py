@@ -250,6 +250,11 @@ class BlockNetwork(DraftNetwork):
         target = self.config.target
         return rotary_tables(positions, target.head_dim, target.rope_theta)
 
+    def drafting_passes(self) -> list[tuple[nn.Module, str]]:
+        """See :meth:`DraftNetwork.drafting_passes`."""
+        layers = [(layer, name) for layer in self.layers for name in ("look", "settle")]
+        return [*super().drafting_passes(), (self.block_input, "forward"), *layers]
+
     def _places_before(self, batch: Batch, last_tokens: Tensor) -> Tensor:
         """``[N, B]`` places in the draft vocabulary of the token before each slot."""
         labels, is_inside = batch.labels(self.config.num_slots)

@@ -56,9 +56,18 @@ class BlockLayer(nn.Module):
         Returns:
             ``[N, B, d]``.
         """
+        rows, queries, keys, values = self.look(hidden, tables)
+        return self.settle(hidden, rows, attend(queries, keys, values), states)
+
+    def look(self, hidden: Tensor, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What goes into attention: normalised rows, and their queries, keys and values, rotated."""
         rows = self.input_norm(hidden)
         queries, keys, values = (self._heads(side) for side in self.qkv(rows).split(self.sizes, dim=-1))
-        mixed = self.out(attend(rotate(queries, tables), rotate(keys, tables), values))
+        return rows, rotate(queries, tables), rotate(keys, tables), values
+
+    def settle(self, hidden: Tensor, rows: Tensor, attended: Tensor, states: Tensor | None) -> Tensor:
+        """What comes of the blocks ``[N, B, d]``, given what attention mixed for them."""
+        mixed = self.out(attended)
         if self.reader is not None and states is not None:
             mixed = mixed + self.reader(rows, states)
         hidden = hidden + mixed

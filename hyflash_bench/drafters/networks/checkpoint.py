@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterable, Mapping
 from importlib import import_module
@@ -21,7 +22,7 @@ from hyflash_bench.spec.baselines import DEFAULT_CHECKPOINTS, checkpoint_folder,
 from hyflash_bench.spec.drafter import DrafterSpec
 from hyflash_bench.spec.formats.recognise import cached_snapshot, is_hub_id
 
-__all__ = ["KINDS", "find_checkpoint", "load_network", "network_class", "save_network"]
+__all__ = ["KINDS", "find_checkpoint", "load_network", "network_class", "save_network", "write_tensors"]
 
 FORMAT = "hyflash-bench-drafter"
 VERSION = 1
@@ -66,14 +67,23 @@ def save_network(network: DraftNetwork, folder: Path, training: Mapping[str, Any
         "network": network.config.model_dump(mode="json"),
         "training": dict(training),
     }
-    with replacing(folder / WEIGHTS_FILE) as temporary:
+    write_tensors(tensors, folder / WEIGHTS_FILE)
+    write_text(folder / CONFIG_FILE, json.dumps(described, indent=2) + "\n")
+
+
+def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Write a safetensors file; an old one stays until the new one is whole.
+
+    Raises:
+        DataError: The disk is full or the file cannot be written.
+    """
+    with replacing(path) as temporary:
         try:
             save_file({name: value.contiguous() for name, value in tensors.items()}, temporary)
         except SafetensorError as error:
             # Its writer wraps the system's error in a text of its own.
-            raise OSError(28 if "space" in str(error) else 5, str(error)) from error
+            raise OSError(errno.ENOSPC if "space" in str(error) else errno.EIO, str(error)) from error
         temporary.chmod(0o644)  # safetensors writes for its owner alone
-    write_text(folder / CONFIG_FILE, json.dumps(described, indent=2) + "\n")
 
 
 def load_network(folder: Path, context: LoadContext) -> DraftNetwork:

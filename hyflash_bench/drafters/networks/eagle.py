@@ -138,6 +138,10 @@ class EagleNetwork(DraftNetwork):
         settled: Tensor = hidden + self.mlp(self.mlp_norm(hidden))
         return settled
 
+    def drafting_passes(self) -> list[tuple[nn.Module, str]]:
+        """See :meth:`DraftNetwork.drafting_passes`."""
+        return [*super().drafting_passes(), (self, "settle")]
+
     # Training
 
     @torch.no_grad()

@@ -11,6 +11,7 @@ from torch import Tensor
 from hyflash_bench.drafters.networks.attention import attend_blocks, shared_context
 from hyflash_bench.drafters.networks.batch import Batch
 from hyflash_bench.drafters.networks.delta import MemoryRule, Writes, chunk_states
+from hyflash_bench.drafters.networks.flash import has_kernels, states_by_kernels
 
 __all__ = ["Layout"]
 
@@ -103,8 +104,12 @@ class Layout:
         for document in self._documents:
             start = document.rows.start
             writes = write(rows[start : start + document.num_folded])
+            has_fast_form = has_kernels(rows, rule, writes.keys.shape[-1])
             with torch.autocast(rows.device.type, enabled=False):
-                states = chunk_states(writes, self.chunk, rule)
+                if has_fast_form:
+                    states = states_by_kernels(writes, self.chunk)
+                else:
+                    states = chunk_states(writes, self.chunk, rule)
             found.append(states.index_select(0, document.boundaries))
         return torch.cat(found)
 

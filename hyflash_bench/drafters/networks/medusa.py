@@ -81,6 +81,10 @@ class MedusaNetwork(DraftNetwork):
         if known:
             self.copying.fit(torch.cat(known))
 
+    def drafting_passes(self) -> list[tuple[nn.Module, str]]:
+        """See :meth:`DraftNetwork.drafting_passes`."""
+        return [(self, "logits")]
+
     def logits(self, hidden: Tensor, num_slots: int) -> Tensor:
         """What the first heads say after each of N rows.
 

@@ -189,6 +189,13 @@ class DraftNetwork(nn.Module, ABC):
             drafts token by token is given the true tokens ``a + 1 .. a + j`` for slot j.
         """
 
+    def drafting_passes(self) -> list[tuple[nn.Module, str]]:
+        """Methods, with their owners, whose inputs keep their shapes from draft to draft.
+
+        They are what is worth compiling. Attention is not among them: what it reads grows or moves.
+        """
+        return [(self.head, "forward")]
+
     def is_delicate(self, name: str) -> bool:
         """Whether a parameter stays in float32 wherever it goes, on disk too."""
         return False

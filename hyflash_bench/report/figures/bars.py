@@ -128,12 +128,14 @@ def first_token_time(frame: pd.DataFrame) -> go.Figure:
 def _stacked(rows: pd.DataFrame, seconds: Mapping[str, list[float]], title: str) -> go.Figure:
     figure = blank(barmode="stack", bargap=0.35, legend={"traceorder": "normal"})
     names = [_two_lines(str(drafter)) for drafter in rows["drafter"]]
+    owners = [drafter_key(str(drafter)) for drafter in rows["drafter"]]
     for part, values in seconds.items():
         figure.add_bar(
             x=[None if value != value else value for value in values],  # noqa: PLR0124 - NaN alone
             y=names,
             name=part,
             orientation="h",
+            meta={"drafters": owners},  # the page's filter takes rows out by them
             marker={"color": PARTS[part]},
             hovertemplate="%{y}: %{x:.3s}",
         )
@@ -151,10 +153,10 @@ def _two_lines(label: str) -> str:
 def _error_bars(part: pd.DataFrame, metric: str) -> dict[str, Any] | None:
     if metric + LOW not in part or metric + HIGH not in part:
         return None
-    ends = {
-        "array": (part[metric + HIGH] - part[metric]).fillna(0.0).tolist(),
-        "arrayminus": (part[metric] - part[metric + LOW]).fillna(0.0).tolist(),
-    }
+    above, below = part[metric + HIGH] - part[metric], part[metric] - part[metric + LOW]
+    if above.isna().all():
+        return None
+    ends = {"array": above.fillna(0.0).tolist(), "arrayminus": below.fillna(0.0).tolist()}
     return {"type": "data", "symmetric": False, "color": "#7f7f7f", "thickness": 1.25, "width": 3, **ends}
 
 

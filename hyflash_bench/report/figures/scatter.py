@@ -93,6 +93,6 @@ def simulated_by_device(frame: pd.DataFrame, looks: Looks | None = None) -> go.F
         )
     figure.add_vline(x=1, line={"color": "#7f7f7f", "width": 1, "dash": "dot"})
     figure.update_layout(height=130 + 30 * max(len(devices), 1))
-    figure.update_xaxes(title="simulated speedup (times plain decoding)", rangemode="tozero")
+    figure.update_xaxes(title="simulated speedup (times)", rangemode="tozero")
     figure.update_yaxes(type="category", autorange="reversed")
     return figure

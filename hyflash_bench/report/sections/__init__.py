@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from hyflash_bench.report.sections.acceptance import acceptance, degenerate, positions
+from hyflash_bench.report.sections.acceptance import acceptance, crossovers, degenerate, positions
 from hyflash_bench.report.sections.base import Figure, Numbers, Section
 from hyflash_bench.report.sections.breakdown import by_kind
 from hyflash_bench.report.sections.headline import headline
@@ -20,6 +20,7 @@ __all__ = ["SECTIONS", "Figure", "Numbers", "Section", "sections_of"]
 SECTIONS: Final[tuple[Callable[[Numbers], Section | None], ...]] = (
     headline,
     acceptance,
+    crossovers,
     drafter_bytes,
     speed,
     simulated,

@@ -31,6 +31,7 @@ __all__ = [
     "Section",
     "alt",
     "count",
+    "ends",
     "parts_of",
     "section",
     "table",
@@ -204,6 +205,19 @@ def count(frame: pd.DataFrame, of: str = "num_conversations", unit: str = "conve
     low, high = int(known.min()), int(known.max())
     number = f"{low:,}" if low == high else f"{low:,} to {high:,}"
     return f"n = {number} {unit[:-1] if number == '1' else unit} a point."
+
+
+def ends(frame: pd.DataFrame, metric: str, drawn: str) -> str:
+    """What the bands or whiskers of a figure are, and which points have none."""
+    known = frame[frame[metric].notna()]
+    has = known[f"{metric}_low"].notna()
+    if has.all():
+        return f"{drawn}: 95 % intervals."
+    reasons = known.loc[~has, "reason"].dropna() if "reason" in known else []
+    why = f" ({reasons.iloc[0]})" if len(reasons) else ""
+    if has.any():
+        return f"{drawn}: 95 % intervals, where there are enough conversations{why}."
+    return f"No intervals{why}."
 
 
 def _devices(run: Run) -> list[str]:

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Final
 from hyflash_bench.analysis.breakdown import Breakdown, breakdown
 from hyflash_bench.report import figures
 from hyflash_bench.report.groups import groups_of
-from hyflash_bench.report.sections.base import Block, Figure, Numbers, Part, Section, alt, count, section
+from hyflash_bench.report.sections.base import (
+    Block,
+    Figure,
+    Numbers,
+    Part,
+    Section,
+    alt,
+    count,
+    ends,
+    section,
+)
 from hyflash_bench.report.tables import ladder_of
 
 if TYPE_CHECKING:
@@ -32,7 +42,7 @@ def by_kind(numbers: Numbers) -> Section | None:
             if known.empty:
                 continue
             sentence = alt(f"Acceptance length by {name}", group.name, known, METRIC)
-            note = f"{count(known).replace('point', 'bar')} Whiskers: 95 % intervals."
+            note = f"{count(known).replace('point', 'bar')} {ends(known, METRIC, 'Whiskers')}"
             plot = figures.metric_by_group(known, by, numbers.looks)
             blocks: list[Block] = [
                 Figure(f"by-{by}-{group.key}", sentence, note, plot),

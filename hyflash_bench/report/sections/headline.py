@@ -20,6 +20,7 @@ def headline(numbers: Numbers) -> Section | None:
     frame = numbers.headline
     # Where there is no verdict, why; a status other than ok has its own column.
     why = frame["reason"].mask(frame["reason"] == frame["status"])
+    why = why.mask(why == "this is the reference", "reference")
     frame = frame.assign(verdict=frame["verdict"].fillna(why))
     parts = [
         Part([table(group.name, ordered(group.frame), HEADLINE)], group.key) for group in groups_of(frame)

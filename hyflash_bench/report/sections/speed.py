@@ -13,6 +13,7 @@ from hyflash_bench.report.sections.base import (
     Section,
     alt,
     count,
+    ends,
     parts_of,
     section,
     table,
@@ -45,14 +46,14 @@ def speed(numbers: Numbers) -> Section | None:
             return []
         sentence = alt("Decoding speed in tokens/s", group.name, known, METRIC)
         plot = figures.speed_by_drafter(known, numbers.looks)
-        note = f"{count(known).replace('point', 'bar')} Whiskers: 95 % intervals."
+        note = f"{count(known).replace('point', 'bar')} {ends(known, METRIC, 'Whiskers')}"
         made: list[Block] = [Figure(f"speed-{group.key}", sentence, note, plot)]
         made.append(table(f"Measured speed: {group.name}", ordered(known), SPEED))
         ladder = ladders.get(group.key)
         if ladder is not None and ladder.loc[ladder[METRIC].notna(), "context_length"].nunique() > 1:
             plot = figures.speed_by_context(ladder, numbers.looks)
             sentence = alt("Decoding speed by context length in tokens/s", group.name, ladder, METRIC)
-            note = f"{count(ladder[ladder[METRIC].notna()])} Bands: 95 % intervals."
+            note = f"{count(ladder[ladder[METRIC].notna()])} {ends(ladder, METRIC, 'Bands')}"
             made.append(Figure(f"speed-by-context-{group.key}", sentence, note, plot))
             made.append(ladder_of(ladder, f"Measured tokens/s by context length: {group.name}", METRIC))
         return made

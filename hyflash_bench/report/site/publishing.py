@@ -12,7 +12,6 @@ import hyflash_bench
 from hyflash_bench.atomic import write_error
 from hyflash_bench.errors import DataError, UnknownName, UsageError
 from hyflash_bench.report.page import render
-from hyflash_bench.report.sections import Numbers
 from hyflash_bench.report.site.comparisons import write_comparisons
 from hyflash_bench.report.site.devices import write_devices
 from hyflash_bench.report.site.drafters import write_drafters
@@ -29,6 +28,7 @@ from hyflash_bench.report.site.layout import SiteLayout, open_site, write_if_cha
 from hyflash_bench.report.site.pages import Pages, write_assets
 from hyflash_bench.report.site.public import public_frame
 from hyflash_bench.report.site.summary import current, key_of, read_summaries, read_summary, summarise
+from hyflash_bench.report.view import numbers_of
 
 if TYPE_CHECKING:
     from hyflash_bench.results.reader import Run
@@ -125,7 +125,7 @@ def _is_there(run: Run, key: str, layout: SiteLayout, include_host: bool) -> boo
 def _add(run: Run, key: str, pages: Pages, include_host: bool) -> list[Path]:
     """Write a run's page and data, and last its summary, with which it counts."""
     folder = pages.layout.run(key)
-    numbers = Numbers(run, {}, include_host)
+    (numbers,) = numbers_of([run], include_host=include_host)
     made = {"headline": numbers.headline, "by_context": numbers.by_context, "simulated": numbers.simulated}
     analysed = {name: public_frame(frame, include_host=include_host) for name, frame in made.items()}
     written = write_data(run, analysed, pages, folder, include_host=include_host)
@@ -134,6 +134,7 @@ def _add(run: Run, key: str, pages: Pages, include_host: bool) -> list[Path]:
         include_host=include_host,
         plotly_src=f"../../assets/{pages.assets.plotly}",
         links=[("All runs", "../../index.html"), ("Data files", f"{DATA}/index.html")],
+        numbers=[numbers],
     )
     summary = summarise(run, analysed, include_host=include_host)
     files = {"index.html": html, "summary.json": summary.to_json()}

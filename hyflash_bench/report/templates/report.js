@@ -35,7 +35,14 @@
     });
     return plotly;
   };
-  const isShown = (trace) => !trace.legendgroup || !hidden.has(trace.legendgroup);
+  /* A trace of one drafter goes as a whole, one with a bar for each drafter loses those bars. */
+  const shownOf = (trace) => {
+    const visible = !trace.legendgroup || !hidden.has(trace.legendgroup);
+    const owners = trace.meta?.drafters;
+    if (!owners) return { ...trace, visible };
+    const kept = (values) => values.filter((_, at) => !hidden.has(owners[at]));
+    return { ...trace, visible, x: kept(trace.x), y: kept(trace.y) };
+  };
   const layoutOf = (figure) => {
     const layout = { ...figure.layout, template: page.template, autosize: true };
     if (isNarrow()) {
@@ -49,8 +56,7 @@
     if (!figure || drawn.has(place.id)) return;
     drawn.add(place.id);
     const Plotly = await loadPlotly();
-    const data = figure.data.map((trace) => ({ ...trace, visible: isShown(trace) }));
-    await Plotly.newPlot(place, data, layoutOf(figure), {
+    await Plotly.newPlot(place, figure.data.map(shownOf), layoutOf(figure), {
       displayModeBar: matchMedia("(hover: hover)").matches ? "hover" : false,
       modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
       displaylogo: false,
@@ -88,8 +94,7 @@
     for (const row of all("tr[data-drafter]")) row.hidden = names.has(row.dataset.drafter);
     for (const id of drawn) {
       const place = document.getElementById(id);
-      if (!place.data) continue;
-      window.Plotly.restyle(place, { visible: place.data.map(isShown) });
+      if (place.data) window.Plotly.react(place, page.figures[id].data.map(shownOf), place.layout);
     }
   };
   const showGroup = (select) => {

@@ -27,11 +27,6 @@ FORMATS: Mapping[Format, str] = {
 }
 
 _HUB_ID = re.compile(r"(?P<id>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[\w./-]+))?")
-_OWN_DRAFTERS = {  # attention and memory of a block network
-    ("full", "none"): "full-context",
-    ("window", "none"): "window",
-    ("none", "gated-delta"): "memory-only",
-}
 _MOST_NAMES = 2**24
 """Bytes of a weight file in which the names of its tensors are looked for."""
 
@@ -148,8 +143,10 @@ def _own_drafter(config: Mapping[str, Any]) -> str:
     kind, network = config.get("kind"), config.get("network")
     if kind != "block" or not isinstance(network, dict):
         return str(kind)
-    shape = (network.get("attention", "window"), network.get("memory", "gated-delta"))
-    return _OWN_DRAFTERS.get(shape, "hyflash")
+    attention = network.get("attention", "window")
+    if attention in ("full", "none"):
+        return "full-context" if attention == "full" else "memory-only"
+    return "window" if network.get("memory", "gated-delta") == "none" else "hyflash"
 
 
 def _names_tensor(folder: Path, name: bytes) -> bool:

@@ -111,7 +111,7 @@ def _unpack(path: Path, target: IO[bytes]) -> None:
     num_bytes = num_lines = 0
     try:
         with gzip.open(path) as source:
-            while chunk := source.read(_CHUNK):
+            while chunk := source.read1(_CHUNK):  # what is there, even if the file breaks off behind it
                 num_bytes += len(chunk)
                 num_lines += chunk.count(b"\n")
                 if num_bytes > MAX_UNPACKED_BYTES:

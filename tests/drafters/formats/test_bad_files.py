@@ -16,15 +16,8 @@ from torch import Tensor
 
 from hyflash_bench.drafters.formats import load_drafter
 from hyflash_bench.errors import DrafterError
-from tests.drafters.formats.published import (
-    DFLASH,
-    EAGLE3,
-    MEDUSA,
-    context,
-    scaled,
-    tensors_of,
-    write,
-)
+from tests.drafters.formats.configs import DFLASH, EAGLE3, MEDUSA
+from tests.drafters.formats.published import context, scaled, tensors_of, write
 from tests.targets.families import VOCAB
 
 ZLAB, NESTED, SPECULATORS = DFLASH[0], EAGLE3[1], "Llama-3.1-8B-Instruct-speculator.eagle3"

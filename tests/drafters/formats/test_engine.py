@@ -19,7 +19,8 @@ from hyflash_bench.drafters.networks.batch import Batch
 from hyflash_bench.engine.acceptance import depths
 from hyflash_bench.errors import DrafterError, SpecError
 from tests.drafters.fakes import sampler
-from tests.drafters.formats.published import DFLASH, EAGLE3, MEDUSA, scaled, tensors_of, write
+from tests.drafters.formats.configs import DFLASH, EAGLE3, MEDUSA
+from tests.drafters.formats.published import scaled, tensors_of, write
 from tests.drafters.networks.small import context, features_of
 from tests.drafters.walks import check_lossless, ground_of, own_answers
 from tests.targets.families import VOCAB, random_tokens

@@ -12,15 +12,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from hyflash_bench.drafters import Drafter
+from hyflash_bench.drafters import Draft, Drafter
 from hyflash_bench.drafters.formats import load_drafter
 from hyflash_bench.drafters.networks import public
+from tests.drafters.fakes import sampler
 from tests.drafters.formats import plain
+from tests.drafters.formats.configs import DFLASH, EAGLE, EAGLE3, MEDUSA
 from tests.drafters.formats.published import (
-    DFLASH,
-    EAGLE,
-    EAGLE3,
-    MEDUSA,
     context,
     features_of,
     hidden_states,
@@ -96,6 +94,44 @@ def test_logits_are_those_of_the_plain_form(name: str, tmp_path: Path) -> None:
     assert max(gaps(drafter, name)) < TOLERANCE
 
 
+@pytest.mark.parametrize("name", ["EAGLE3, nested ids", "EAGLE-LLaMA3-Instruct-8B"])
+def test_the_dynamic_tree_is_that_of_the_plain_form(name: str, tmp_path: Path) -> None:
+    """EAGLE-2: each level goes on from its likeliest nodes, and the likeliest of all are proposed."""
+    top_k, levels, total = 3, 3, 8
+    options = {"tree": True, "top_k": top_k, "depth": levels, "total_tokens": total}
+    drafter = load_drafter(write(tmp_path, name), context(), **options)
+    config = scaled(name)
+    tensors, matrices = tensors_of(name, config), target_matrices("llama")
+    features = features_of(TEXT, drafter.requires)
+    ids = drafter.network.head.draft_ids
+    for anchor in anchors_along(drafter, TEXT, features, PROMPT, [0, 3]):
+        scores: dict[tuple[int, ...], float] = {}
+        frontier: list[tuple[int, ...]] = [()]
+        for _ in range(levels):
+            reached = {}
+            for path in frontier:
+                text = torch.cat([TEXT[: anchor + 1], torch.tensor(path, dtype=torch.int64)])
+                logits = plain.eagle(
+                    config, tensors, states("llama"), text, anchor, len(path) + 1, *matrices
+                )[-1]
+                best = logits.log_softmax(-1).topk(top_k)
+                for value, place in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+                    reached[(*path, int(ids[place]))] = scores.get(path, 0.0) + value
+            scores |= reached
+            frontier = sorted(reached, key=lambda path: -reached[path])[:top_k]
+        expected = sorted(scores, key=lambda path: -scores[path])[:total]
+        draft = drafter.draft(int(TEXT[anchor]), 64, sampler())
+        assert {path_to(draft, node) for node in range(len(draft))} == set(expected)
+
+
+def path_to(draft: Draft, node: int) -> tuple[int, ...]:
+    assert draft.parents is not None
+    path: tuple[int, ...] = ()
+    while node >= 0:
+        path, node = (int(draft.tokens[node]), *path), int(draft.parents[node])
+    return path
+
+
 @pytest.mark.parametrize("name", [*DFLASH, *EAGLE3])
 def test_a_tap_one_off_would_be_seen(name: str, tmp_path: Path) -> None:
     config = scaled(name)
@@ -163,7 +199,7 @@ def test_published_configurations_have_the_published_sizes() -> None:
     from hyflash_bench.drafters.networks.public_eagle import FirstEagle, ThirdEagle
     from hyflash_bench.spec.formats.dflash import read_dflash
     from hyflash_bench.spec.formats.eagle import read_eagle, read_eagle3
-    from tests.drafters.formats.published import CONFIGS
+    from tests.drafters.formats.configs import CONFIGS
 
     def build(name: str) -> Any:
         with torch.device("meta"):

@@ -15,7 +15,8 @@ from hyflash_bench.spec.baselines import checkpoint_folder, shipped_baselines
 from hyflash_bench.spec.drafter import DrafterSpec
 from hyflash_bench.spec.formats.dflash import default_taps, read_dflash
 from hyflash_bench.spec.formats.recognise import is_hub_id, recognise
-from tests.drafters.formats.published import CONFIGS, DFLASH, EAGLE, EAGLE3, MEDUSA, context, write
+from tests.drafters.formats.configs import CONFIGS, DFLASH, EAGLE, EAGLE3, MEDUSA
+from tests.drafters.formats.published import context, write
 from tests.drafters.networks.blocks import block
 from tests.drafters.networks.small import context as small_context
 from tests.drafters.networks.small import eagle, medusa, saved
@@ -148,3 +149,19 @@ def test_planning_leaves_their_bytes_to_the_loaded_drafter(name: str, tmp_path: 
     for file in tmp_path.iterdir():
         file.unlink()
     assert kept is None or form_of(spec, shape, network=kept) is None
+
+
+def test_results_belong_to_the_files_that_were_read(tmp_path: Path) -> None:
+    from hyflash_bench.runner.plan import _drafter_version
+
+    folder, tree = write(tmp_path / "it", MEDUSA), tmp_path / "choices.json"
+    tree.write_text("[[0]]")
+    spec = DrafterSpec.from_text(f"{folder}:tree=true,tree_paths={tree}")
+    versions = [_drafter_version(spec, "any")]
+    tree.write_text("[[0], [1]]")
+    versions.append(_drafter_version(spec, "any"))
+    tensors = torch.load(folder / "medusa_lm_head.pt", weights_only=True)
+    torch.save({name: tensor + 1 for name, tensor in tensors.items()}, folder / "medusa_lm_head.pt")
+    versions.append(_drafter_version(spec, "any"))
+    assert len(set(versions)) == 3
+    assert all(versions)

@@ -20,6 +20,8 @@ from hyflash_bench.targets.target import Target
 from tests.targets.families import VOCAB, make_model, make_target, random_tokens
 
 NUM_SLOTS = 4
+SPREAD = 0.15
+"""Of what is added to the weights."""
 DRAFT_IDS = [*range(3, 60), *range(70, 90)]
 
 
@@ -32,9 +34,9 @@ def context(family: str = "llama") -> LoadContext:
     return target(family).load_context()
 
 
-def eagle(family: str = "llama", *, seed: int = 0, **options: Any) -> EagleNetwork:
+def eagle(family: str = "llama", *, seed: int = 0, spread: float = SPREAD, **options: Any) -> EagleNetwork:
     sizes = _common(family) | {"taps": (0, 2), "intermediate_size": 40} | options
-    return _ready(EagleNetwork, EagleConfig(**sizes), family, seed)
+    return _ready(EagleNetwork, EagleConfig(**sizes), family, seed, spread)
 
 
 def medusa(family: str = "llama", *, seed: int = 0, **options: Any) -> MedusaNetwork:
@@ -115,7 +117,7 @@ def _common(family: str) -> dict[str, Any]:
     }
 
 
-def _ready(kind: Any, config: Any, family: str, seed: int) -> Any:
+def _ready(kind: Any, config: Any, family: str, seed: int, spread: float = SPREAD) -> Any:
     torch.manual_seed(seed)
     network = kind(config)
     network.set_vocabulary(DRAFT_IDS if config.draft_vocab_size == len(DRAFT_IDS) else range(VOCAB))
@@ -123,5 +125,5 @@ def _ready(kind: Any, config: Any, family: str, seed: int) -> Any:
     network.initialise(context(family))
     with torch.no_grad():
         for parameter in network.parameters():
-            parameter.add_(0.15 * torch.randn(parameter.shape))
+            parameter.add_(spread * torch.randn(parameter.shape))
     return rounded(network).eval()

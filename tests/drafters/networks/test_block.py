@@ -76,7 +76,10 @@ def test_the_first_row_of_a_long_text_reaches_all_but_the_window(kind: str) -> N
     assert torch.equal(changed, network(batch)) == kind.startswith("window")
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "hyflash, 2 layers, one state", "hyflash, markov"])
+@pytest.mark.parametrize(
+    "kind",
+    [*KINDS, "hyflash, 2 layers, one state", "hyflash, markov", "hyflash, shifts", "hyflash, copying"],
+)
 def test_documents_do_not_see_each_other(kind: str) -> None:
     network = block(kind)
     batch = batch_of(LENGTHS, ANCHORS, network.requires)
@@ -100,8 +103,12 @@ def test_many_anchors_see_what_each_sees_alone() -> None:
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_with_its_memory_unmixed_hyflash_is_window_to_the_bit(layers: int) -> None:
-    hyflash, window = block(num_layers=layers), block("window", num_layers=layers)
+@pytest.mark.parametrize(
+    "shared", [{}, {"copy_window": 30, "copy_size": 6, "follow_heads": 1}], ids=["", "copying"]
+)
+def test_with_its_memory_unmixed_hyflash_is_window_to_the_bit(layers: int, shared: dict[str, Any]) -> None:
+    hyflash = block(num_layers=layers, **shared)
+    window = block("window", num_layers=layers, **shared)
     for layer in hyflash.layers:
         assert layer.reader is not None
         torch.nn.init.zeros_(layer.reader.mix.weight)

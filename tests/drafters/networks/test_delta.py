@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 from torch import Tensor
@@ -12,6 +14,7 @@ from transformers.models.qwen3_next.modeling_qwen3_next import (
 )
 
 from hyflash_bench.drafters.networks.delta import MemoryRule, Writes, chunk_states, step
+from hyflash_bench.drafters.networks.flash import has_kernels, states_by_asking, states_by_kernels
 
 HEADS, KEY_DIM, VALUE_DIM = 3, 8, 6
 RULES: tuple[MemoryRule, ...] = ("gated-delta", "gated-linear", "delta")
@@ -101,3 +104,60 @@ def test_rows_that_fill_no_chunk_are_refused() -> None:
 def test_no_rows_leave_the_state_alone() -> None:
     state = some_state()
     assert torch.equal(chunk_states(writes_of(0), 4, "gated-delta", state), state[None])
+
+
+# The kernels of others
+
+
+def published_outputs(
+    queries: Tensor, keys: Tensor, values: Tensor, decays: Tensor, strengths: Tensor
+) -> Tensor:
+    """Of transformers' own form, which scales queries as attention does."""
+    scaled = queries * queries.shape[-1] ** 0.5
+    found: Tensor = torch_chunk_gated_delta_rule(scaled, keys, values, g=decays, beta=strengths)[0]
+    return found
+
+
+@pytest.mark.parametrize("length", [0, 16, 48])
+def test_states_are_read_off_a_kernel_that_only_answers_queries(length: int) -> None:
+    writes = writes_of(length, dtype=torch.float32)
+    found = states_by_asking(writes, 16, published_outputs)
+    expected = chunk_states(writes, 16, "gated-delta")
+    assert found.shape == expected.shape
+    assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_gradients_pass_through_what_was_asked() -> None:
+    gradients = []
+    for by_asking in (True, False):
+        writes = Writes(*(tensor.requires_grad_() for tensor in writes_of(32, dtype=torch.float32)))
+        states = (
+            states_by_asking(writes, 16, published_outputs)
+            if by_asking
+            else chunk_states(writes, 16, "gated-delta")
+        )
+        states.square().sum().backward()
+        gradients.append([tensor.grad for tensor in writes])
+    for mine, theirs in zip(*gradients, strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-4)
+
+
+def test_without_a_gpu_or_in_full_precision_no_kernel_is_asked_for() -> None:
+    assert not has_kernels(torch.zeros(1), "gated-delta", 64)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not has_kernels(torch.zeros(1), "gated-delta", 64)
+
+
+@pytest.mark.skipif(
+    not torch.cuda.is_available() or find_spec("fla") is None,
+    reason="needs a CUDA device and flash-linear-attention",
+)
+def test_the_kernels_leave_the_same_states_to_the_precision_of_their_inputs() -> None:
+    keys = functional.normalize(torch.randn(96, HEADS, 64), dim=-1)
+    values = torch.randn(96, HEADS, 64)
+    small = writes_of(96, dtype=torch.float32)
+    writes = Writes(*(side.cuda() for side in small._replace(keys=keys, values=values)))
+    with torch.autocast("cuda", torch.bfloat16):
+        assert has_kernels(writes.keys, "gated-delta", 64)
+    found, expected = states_by_kernels(writes, 32), chunk_states(writes, 32, "gated-delta")
+    assert (found - expected).abs().max() < 0.02 * expected.abs().max()

@@ -1,0 +1,105 @@
+"""The run that the repository shows: its folder, its site and a picture of its report, from a finished run.
+
+    python benchmarks/reference.py results/RUN
+
+Writes ``results/reference`` (the run's lines, without names of machines and folders), ``reports/reference``
+(the site that ``hyflash-bench publish`` makes of it) and ``docs/report.png``, and says how big they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from hyflash_bench.atomic import write_text
+from hyflash_bench.report.site.public import public_manifest, public_text
+from hyflash_bench.results import load_run
+
+ROOT = Path(__file__).parents[1]
+RUN, SITE, PICTURE = ROOT / "results/reference", ROOT / "reports/reference", ROOT / "docs/report.png"
+TITLE = "HyFlash Bench: the reference run"
+LIMITS = {RUN: 10_000_000, SITE: 12_000_000, PICTURE: 500_000}
+"""Bytes that each may take in the repository; plotly.js is 4.8 MB of the site."""
+WINDOW = {"width": 1280, "height": 1240}
+
+
+def main() -> None:
+    """Copy, publish, take a picture, weigh."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("run", type=Path, help="Folder of a finished run.")
+    copy(parser.parse_args().run)
+    publish()
+    take_picture()
+    sys.exit(max(map(weigh, LIMITS)))
+
+
+def copy(folder: Path) -> None:
+    """Take over what a run is read from; tables are made from it again."""
+    run = load_run(folder)
+    if run.manifest.finished_at is None:
+        sys.exit(f"error: {folder} is not finished. Say its `hyflash-bench run` command again, then this.")
+    lines = (folder / "conversations.jsonl").read_text(encoding="utf-8").splitlines()
+    manifest = public_manifest(run.manifest, include_host=False)
+    traces = (folder / "traces.jsonl").read_text(encoding="utf-8")
+    if RUN.exists():
+        shutil.rmtree(RUN)
+    RUN.mkdir(parents=True)
+    write_text(RUN / "manifest.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    write_text(RUN / "traces.jsonl", traces)
+    write_text(RUN / "conversations.jsonl", "".join(f"{without_folders(line)}\n" for line in lines))
+
+
+def without_folders(line: str) -> str:
+    """A conversation whose message names no folder; any other stays byte for byte."""
+    values = json.loads(line)
+    message = values.get("message")
+    if not message or public_text(message, include_host=False) == message:
+        return line
+    return json.dumps({**values, "message": public_text(message, include_host=False)})
+
+
+def publish() -> None:
+    """Make the site anew by the command that users have."""
+    if SITE.exists():
+        shutil.rmtree(SITE)
+    command = [sys.executable, "-m", "hyflash_bench", "publish", RUN, "--to", SITE, "--title", TITLE]
+    subprocess.run(list(map(str, command)), check=True)
+
+
+def take_picture() -> None:
+    """The top of the run's page as a wide screen shows it."""
+    from playwright.sync_api import sync_playwright
+
+    from tests.report.browser import NO_CHROMIUM, chromium_path
+
+    chromium = chromium_path()
+    if chromium is None:
+        sys.exit(f"error: {NO_CHROMIUM}")
+    PICTURE.parent.mkdir(exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        tab = browser.new_page(viewport=WINDOW, color_scheme="light")
+        tab.goto(next(SITE.glob("runs/*/index.html")).as_uri())
+        tab.wait_for_selector("html[data-ready]")
+        if tab.locator(".plot").count():
+            tab.locator(".plot[data-drawn]").first.wait_for()
+        tab.screenshot(path=PICTURE)
+        browser.close()
+
+
+def weigh(path: Path) -> int:
+    """Say how big something is, and 1 where that is too much."""
+    files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
+    size = sum(each.stat().st_size for each in files)
+    print(f"{path.relative_to(ROOT)}: {size / 1e6:.1f} MB (at most {LIMITS[path] / 1e6:.1f} MB)")
+    return int(size > LIMITS[path])
+
+
+if __name__ == "__main__":
+    main()

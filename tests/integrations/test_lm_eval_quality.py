@@ -1,0 +1,253 @@
+"""``quality``: tasks by name, scores side by side, and a run folder that everything else reads."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from hyflash_bench.analysis.summary import headline
+from hyflash_bench.cli.main import app
+from hyflash_bench.engine.lossless import Judgement
+from hyflash_bench.errors import DownloadError, MissingDependency, UsageError
+from hyflash_bench.integrations import replies
+from hyflash_bench.integrations.tasks import TaskRequest, load_tasks
+from hyflash_bench.report.page import write_report
+from hyflash_bench.results import load_run
+from tests.tiny import save_tiny_target
+
+TASKS = {
+    "make.py": """
+import datasets
+
+def words(**metadata):
+    rows = [{"q": f"one two three one two {n}", "a": "one"} for n in range(4)]
+    return {"test": datasets.Dataset.from_list(rows)}
+""",
+    "words.yaml": """
+task: own_words
+output_type: generate_until
+custom_dataset: !function make.words
+dataset_path: ""
+test_split: test
+doc_to_text: "{{q}} one two"
+doc_to_target: "{{a}}"
+generation_kwargs: {until: ["three", "\\n"], max_gen_toks: 24}
+metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]
+metadata: {version: 1.0}
+""",
+    "choice.yaml": """
+task: own_choice
+output_type: multiple_choice
+custom_dataset: !function make.words
+dataset_path: ""
+test_split: test
+doc_to_text: "{{q}}"
+doc_to_choice: [" one", " two"]
+doc_to_target: 0
+metric_list: [{metric: acc, aggregation: mean, higher_is_better: true}]
+metadata: {version: 1.0}
+""",
+    "remote.yaml": """
+task: own_remote
+output_type: generate_until
+dataset_path: nobody/nothing-of-that-name
+test_split: test
+doc_to_text: "{{q}}"
+doc_to_target: "{{a}}"
+metadata: {version: 1.0}
+""",
+}
+BROKEN = """
+from hyflash_bench import Drafter
+
+class Broken(Drafter):
+    name = "broken"
+    def reset(self): pass
+    def observe(self, tokens, features): pass
+    def memory(self): return []
+    def draft(self, last_token, budget, sampler, along=None): raise RuntimeError("no more drafts")
+"""
+
+Quality = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny target, tasks and a drafter of one's own."""
+    folder = tmp_path_factory.mktemp("quality")
+    save_tiny_target(folder / "target")
+    (folder / "tasks").mkdir()
+    for name, text in TASKS.items():
+        (folder / "tasks" / name).write_text(text)
+    (folder / "broken.py").write_text(BROKEN)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def quality(folder: Path) -> Iterator[Quality]:
+    """Call ``quality`` with some words."""
+
+    def call(*words: str) -> Result:
+        always = ["--target", str(folder / "target"), "--include-path", str(folder / "tasks")]
+        return CliRunner().invoke(app, ["quality", *always, *words])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TQDM_DISABLE", "1")
+        yield call
+
+
+@pytest.fixture(scope="module")
+def measured(quality: Quality, folder: Path) -> tuple[Result, Path]:
+    """Two tasks with the target alone and two drafters."""
+    path = folder / "run"
+    done = quality(
+        *("--tasks", "own_words,own_choice", "--limit", "3", "--drafter", "suffix"),
+        *("--drafter", "prompt-lookup:max_ngram=2", "--output-path", str(path)),
+    )
+    assert done.exit_code == 0, done.output
+    return done, path
+
+
+def test_scores_stand_side_by_side_and_are_equal_in_greedy(measured: tuple[Result, Path]) -> None:
+    done, path = measured
+    scores = json.loads((path / "quality.json").read_text())["scores"]
+    labels = ["autoregressive", "suffix", "prompt-lookup:max_ngram=2"]
+    assert [score["drafter"] for score in scores if score["task"] == "own_words"] == labels
+    for task, metric in (("own_words", "exact_match"), ("own_choice", "acc")):
+        values = {score["drafter"]: score["score"] for score in scores if score["task"] == task}
+        assert set(values) == set(labels)
+        assert len(set(values.values())) == 1
+        assert {score["metric"] for score in scores if score["task"] == task} == {metric}
+    agreements = {(score["task"], score["drafter"]): score["agreement"] for score in scores}
+    assert agreements["own_words", "suffix"] == "identical"
+    assert agreements["own_words", "autoregressive"] is None
+    assert agreements["own_choice", "suffix"] is None
+    assert done.stdout == f"{path}\n"
+    assert "identical" in done.stderr
+
+
+def test_the_run_folder_is_one_like_any_other(measured: tuple[Result, Path], tmp_path: Path) -> None:
+    """Acceptance and tokens/s of the generated task in the same frames, shown and reported."""
+    run = load_run(measured[1])
+    table = headline(run)
+    assert set(table["suite"]) == {"own_words"}
+    assert len(table) == 3
+    assert table["acceptance_length"].notna().all()
+    assert (table["decode_tok_per_s"] > 0).all()
+    assert (table["num_conversations"] == 3).all()
+    assert set(run.turns["lossless"]) == {"identical"}
+    assert (run.turns["ledger_bytes"] > 0).all()
+    shown = CliRunner().invoke(app, ["show", str(measured[1])])
+    assert shown.exit_code == 0, shown.output
+    assert "own_words" in shown.stdout
+    assert "own_words" in write_report(run, tmp_path / "page.html").read_text()
+
+
+def test_replies_in_the_run_folder_end_before_the_limit_where_a_stop_string_came(
+    measured: tuple[Result, Path],
+) -> None:
+    run = load_run(measured[1])
+    for row in run.traces.itertuples():
+        ended = "three" in row.text or "\n" in row.text or row.num_output_tokens < 24
+        assert row.stop_reason == ("eos" if ended else "limit")
+
+
+def test_a_run_is_not_overwritten_unasked(quality: Quality, measured: tuple[Result, Path]) -> None:
+    before = (measured[1] / "quality.json").read_bytes()
+    done = quality("--tasks", "own_words", "--drafter", "suffix", "--output-path", str(measured[1]))
+
+    assert done.exit_code == 2
+    assert "--fresh" in done.stderr
+    assert (measured[1] / "quality.json").read_bytes() == before
+
+
+def test_a_drafter_that_breaks_down_leaves_the_others_their_scores(
+    quality: Quality, folder: Path, tmp_path: Path
+) -> None:
+    done = quality(
+        *("--tasks", "own_words", "--limit", "2", "--drafter", f"{folder}/broken.py:Broken"),
+        *("--output-path", str(tmp_path / "run"), "--json"),
+    )
+    assert done.exit_code == 1
+    scores = {score["drafter"]: score for score in json.loads(done.stdout)}
+    assert scores["autoregressive"]["score"] is not None
+    broken = scores[f"{folder}/broken.py:Broken"]
+    assert broken["score"] is None
+    assert "no more drafts" in broken["message"]
+    cells = load_run(tmp_path / "run").cells
+    assert set(cells["status"]) == {"ok", "error"}
+
+
+def test_replies_that_differ_are_a_mismatch(
+    quality: Quality, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replies, "judge", lambda *_: Judgement("mismatch", 3, 1.5))
+    done = quality(
+        *("--tasks", "own_words", "--limit", "1", "--drafter", "suffix"),
+        *("--output-path", str(tmp_path / "run")),
+    )
+    assert done.exit_code == 1
+    assert "mismatch" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--tasks", "own_remote"), "HF_HUB_OFFLINE"),
+        (("--tasks", "vt", "--length", "512"), "shorter than 1024"),
+        (("--tasks", "fwe", "--length", "99999"), "2,048 positions"),
+        (("--tasks", "own_words", "--max-new-tokens", "2040"), "2,048 positions"),
+        (("--tasks", "own_words", "--drafter", "sufix"), "Did you mean 'suffix'"),
+        (("--tasks", "own_words", "--include-path", "nowhere"), "no such folder"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_message(
+    quality: Quality, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    done = quality(*words, "--output-path", str(tmp_path / "run"))
+
+    assert done.exit_code in (1, 2)
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_task_is_answered_with_the_nearest_names(folder: Path) -> None:
+    request = TaskRequest(("niah_singl_1", "own_words"), (folder / "tasks",))
+    with pytest.raises(UsageError, match=r"Unknown task 'niah_singl_1'. Nearest: niah_single_1"):
+        load_tasks(request, folder / "target", 2048)
+
+
+def test_a_data_set_that_is_not_here_is_refused_with_what_runs_without(folder: Path) -> None:
+    request = TaskRequest(("own_remote",), (folder / "tasks",))
+    with pytest.raises(DownloadError, match=r"own_remote needs a data set .* niah_single_1"):
+        load_tasks(request, folder / "target", 2048)
+
+
+def test_rulers_own_texts_need_no_download(folder: Path) -> None:
+    """The short name, the length asked for, and the same texts for the same seed."""
+    found = [
+        load_tasks(TaskRequest(("fwe",), lengths=(256,)), folder / "target", 2048)["tasks"]["ruler_fwe"]
+        for _ in range(2)
+    ]
+    first, again = (task.dataset["test"][:3] for task in found)
+    assert first["input"] == again["input"]
+    assert set(first["max_length"]) == {256}
+
+
+def test_without_lm_eval_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = [name for name in sys.modules if name.startswith("hyflash_bench.integrations.")]
+    for name in [name for name in sys.modules if name.split(".")[0] == "lm_eval"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in ours:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    done = CliRunner().invoke(app, ["quality", "--tasks", "own_words"])
+
+    assert done.exit_code == 1
+    assert "pip install 'hyflash-bench[lm-eval]'" in done.stderr
+    assert MissingDependency.__name__ not in done.stderr
