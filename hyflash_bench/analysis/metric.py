@@ -138,7 +138,8 @@ class Metric:
         value[some] = np.bincount(at, above[known], num)[some]
         if self.pooling == "ratio":
             sums = np.bincount(at, below[known], num)
-            value = np.divide(value, sums, out=np.full(num, np.nan), where=sums > 0)
+            sums = np.where(sums > 0, sums, np.nan)
+            return np.asarray(value / sums, dtype=np.float64)
         return value
 
     def over(self, turns: pd.DataFrame, by: Sequence[str] = ()) -> pd.Series[float]:
@@ -189,4 +190,4 @@ def _column(rows: pd.DataFrame, name: str) -> Floats:
 
     column, _, word = name.partition("=")
     values = rows[column] == word if word else rows[column]
-    return values.to_numpy(dtype=np.float64, na_value=np.nan)
+    return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)

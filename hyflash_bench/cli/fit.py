@@ -197,10 +197,10 @@ def command(
 
 
 def _profiles(given: Sequence[str], memory_caps: Sequence[str]) -> list[DeviceProfile]:
-    from hyflash_bench.spec.device import device_names, read_device
+    from hyflash_bench.spec.device import device_names, read_devices
 
     names = tuple(given) or (() if memory_caps else tuple(device_names()))
-    return [read_device(name) for name in dict.fromkeys(names)]
+    return read_devices(dict.fromkeys(names))
 
 
 def _budgets(memory_caps: Sequence[str], profiles: Sequence[DeviceProfile]) -> list[Budget]:
@@ -208,12 +208,7 @@ def _budgets(memory_caps: Sequence[str], profiles: Sequence[DeviceProfile]) -> l
     from hyflash_bench.spec.units import parse_bytes
 
     caps = [Budget(cap, parse_bytes(cap)) for cap in dict.fromkeys(memory_caps)]
-    budgets = caps + [Budget(profile.name, profile.memory_usable.value) for profile in profiles]
-    names = [budget.name for budget in budgets]
-    for name in names:
-        if names.count(name) > 1:
-            raise UsageError(f"Two devices are named {name!r}. Give your own another name in its file.")
-    return budgets
+    return caps + [Budget(profile.name, profile.memory_usable.value) for profile in profiles]
 
 
 def _specs(given: Sequence[str], target: str) -> list[DrafterSpec]:

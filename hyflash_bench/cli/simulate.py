@@ -85,14 +85,15 @@ def command(
 ) -> None:
     """Simulate how fast a finished run's drafters would be on other devices.
 
-    The acceptance is the run's own; bytes and operations of every pass are counted from the model's
-    structure and timed by the device's profile. Needs no weights. All speeds are simulated.
+    Use it to see where a drafter pays before you own the device. The acceptance is the run's own; bytes
+    and operations of every pass are counted from the model's structure and timed by the device's
+    profile. Needs no weights. All speeds are simulated.
     """
     from hyflash_bench.results.reader import load_run
-    from hyflash_bench.spec.device import device_names, read_device
+    from hyflash_bench.spec.device import device_names, read_devices
 
     loaded = load_run(run)
-    profiles = [read_device(name) for name in dict.fromkeys(devices or device_names())]
+    profiles = read_devices(dict.fromkeys(devices or device_names()))
     if against_measured:
         if weight_bits or kv_dtype:
             raise UsageError("What was measured ran as it was loaded. Drop --weight-bits and --kv-dtype.")
@@ -128,7 +129,7 @@ def _show_speeds(
             here, f"{profile.title}: simulated speed, with the acceptance that was measured", _SPEEDS
         )
         console.table(here, f"{profile.title}: simulated parts of a step, and of the first token", _PARTS)
-        console.note(f"{profile.name} rests on {_bases(profile)} numbers; ls devices -v lists their sources.")
+        console.note(f"Numbers of {profile.name}: {_bases(profile)}; ls devices -v lists their sources.")
     console.note("stops paying context: from there on plain decoding is faster; 0 if everywhere.")
     unknown = sorted({str(row["drafter"]) for row in rows if row["simulated_tok_per_s"] is None})
     if unknown:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from hyflash_bench.results.reader import Run
 
-__all__ = ["CLAIMS_NOTE", "claims_of", "claims_table", "readable", "tally"]
+__all__ = ["CLAIMS_NOTE", "claims_of", "claims_table", "compared_table", "readable", "tally"]
 
 CLAIMS_NOTE: Final = (
     "Each claim is a ratio, held against what it should be: reproduced or not reproduced where the whole "
@@ -25,9 +25,10 @@ CLAIMS_NOTE: Final = (
     "tested here is listed with the reason. A small budget of training shows less than a large one."
 )
 
-_COLUMNS: Final = (
-    *("statement", "verdict", "ratio", "wanted", "num_conversations", "drafter", "value"),
-    *("reference", "reference_value", "metric", "strata", "budget", "reason", "source"),
+_VERDICTS: Final = ("statement", "verdict", "ratio", "wanted", "num_conversations", "reason", "source")
+_COMPARED: Final = (
+    *("statement", "drafter", "value", "reference", "reference_value"),
+    *("metric", "strata", "budget"),
 )
 _MEANINGS: Final = {
     "ratio": "The drafter's value over the reference's; of two gains, the first over the second.",
@@ -59,7 +60,12 @@ def claims_of(run: Run) -> pd.DataFrame | None:
 
 def claims_table(frame: pd.DataFrame, caption: str) -> Table:
     """Lay out what :func:`hyflash_bench.analysis.claims.evaluate` found."""
-    return table_of(readable(frame), caption, _COLUMNS, _MEANINGS)
+    return table_of(readable(frame), caption, _VERDICTS, _MEANINGS)
+
+
+def compared_table(frame: pd.DataFrame, caption: str) -> Table:
+    """Lay out what each claim was tested on: the two sides with their numbers, and where."""
+    return table_of(readable(frame), caption, _COMPARED, _MEANINGS)
 
 
 def readable(frame: pd.DataFrame) -> pd.DataFrame:

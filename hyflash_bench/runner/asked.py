@@ -11,7 +11,7 @@ from hyflash_bench.memory.limits import enforcement_available
 from hyflash_bench.memory.lookup import read_shape
 from hyflash_bench.memory.shapes import WeightBits
 from hyflash_bench.registry import can_shrink, keeps_kv
-from hyflash_bench.spec.device import DeviceProfile, read_device
+from hyflash_bench.spec.device import DeviceProfile, read_devices
 from hyflash_bench.spec.drafter import DrafterSpec
 from hyflash_bench.spec.plan import Cap, CapKind
 from hyflash_bench.spec.run import RunSpec
@@ -59,14 +59,7 @@ def asked_devices(spec: RunSpec) -> list[DeviceProfile]:
                 f"{name!r} is a backend, what torch computes on: --backend {name}. A device is a profile of "
                 "what the model is to run on; its memory becomes a simulated cap."
             )
-    devices = [read_device(name) for name in spec.devices]
-    names = [device.name for device in devices]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise UsageError(
-            f"Two of --device are called {twice!r}; keep one, or give your own profile a new name."
-        )
-    return devices
+    return read_devices(spec.devices)
 
 
 def asked_caps(spec: RunSpec) -> list[Cap]:

@@ -88,6 +88,8 @@ def run(
     """
     tell = listener or _ignore
     spec = checked(spec)
+    if spec.data:
+        tell(Log(f"Reading {', '.join(spec.data)}"))
     suites = _checked_suites(spec)
     folder = _usable(output_path or RESULTS_FOLDER / _run_name(spec))
     with RunWriter(folder, fresh=fresh) as writer:

@@ -165,7 +165,8 @@ def _serve(connection: Connection, job: Job, signs: Signs) -> None:
         context = target.load_context()
         facts = tuple(_loaded(label, drafter, context) for label, drafter in drafters.items())
         cap.send(connection, Ready(info, facts))
-        chat = ChatTokenizer(target.tokenizer)
+        room = None if job.target.extrapolate else target.info.max_positions
+        chat = ChatTokenizer(target.tokenizer, max_positions=room)
         while True:
             work: Work | None = connection.recv()
             if work is None:
@@ -181,7 +182,7 @@ def _answer(
     cap.begin()
     item = next(item for item in suite.items() if item.item_id == work.item_id)
     try:
-        return cap.signed(runner.run(work, suite.build(item, chat)))
+        return cap.signed(runner.run(work, suite.build(item, chat.replying(work.max_new_tokens))))
     except errors.HyFlashError as error:
         return Failed(type(error).__name__, str(error))
     except Exception as error:

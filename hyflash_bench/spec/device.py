@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -26,6 +26,7 @@ __all__ = [
     "device_names",
     "host_path",
     "read_device",
+    "read_devices",
 ]
 
 HOST = "host"
@@ -227,6 +228,22 @@ def read_device(given: str) -> DeviceProfile:
         hint = "A YAML file of your own will do as well; devices/README.md says what it holds."
         raise UnknownName("device", given, [*device_names(), HOST], hint)
     return DeviceProfile.parse(read_yaml(path), where=f"device profile {path}")
+
+
+def read_devices(given: Iterable[str]) -> list[DeviceProfile]:
+    """Several profiles, each under a name of its own, by which tables tell them apart.
+
+    Raises:
+        UsageError: Two of them have the same name, or see :func:`read_device`.
+    """
+    profiles = [read_device(name) for name in given]
+    names = [profile.name for profile in profiles]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(
+                f"Two of the devices are called {name!r}. Keep one, or give your own profile another name."
+            )
+    return profiles
 
 
 def _within(key: str, value: float, lowest: float, highest: float) -> None:

@@ -23,11 +23,19 @@ class ChatTokenizer:
 
     Args:
         tokenizer: A transformers tokenizer.
+        max_positions: Positions that the target was made for, where texts are to be made to fit.
+        max_new_tokens: Of these, what each reply needs.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, *, max_positions: int | None = None, max_new_tokens: int = 0) -> None:
         self.tokenizer = tokenizer
+        self.max_positions = max_positions
+        self.max_new_tokens = max_new_tokens
         self.has_template = bool(getattr(tokenizer, "chat_template", None))
+
+    def replying(self, max_new_tokens: int) -> ChatTokenizer:
+        """The same with room for replies of that length."""
+        return ChatTokenizer(self.tokenizer, max_positions=self.max_positions, max_new_tokens=max_new_tokens)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of bare text, no special tokens added."""

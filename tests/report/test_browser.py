@@ -237,11 +237,27 @@ def test_nothing_overlaps_or_runs_out_of_the_page(opened: Opened, look: str) -> 
     assert tab.evaluate(OVERLAPS) == []
     assert tab.evaluate(TOO_WIDE) == []
     assert tab.evaluate("document.documentElement.scrollWidth") <= size["width"]
+    heads = tab.locator("#run-1-headline thead").first.inner_text()
+    assert "acceptance" in heads
+    narrow = "(one) => one.getBoundingClientRect().width"
+    assert tab.locator("tbody th.name").first.evaluate(narrow) > 100
     is_light_on_dark = tab.evaluate(BRIGHTNESS.format("color")) > tab.evaluate(
         BRIGHTNESS.format("backgroundColor")
     )
     assert is_light_on_dark is (look == "dark")
     assert opened.said == []
+
+
+def test_on_a_phone_each_drafters_steps_stand_below_its_name(opened: Opened) -> None:
+    tab = opened.tab
+    tab.set_viewport_size(PHONE)
+    top = "(one) => one.getBoundingClientRect().top"
+    walks = tab.locator(".turn .walk")
+    names = [walks.nth(at).locator(".strip-name").evaluate(top) for at in (0, 1)]
+    strips = [walks.nth(at).locator(".strip").evaluate(top) for at in (0, 1)]
+    tab.set_viewport_size(DESK)
+
+    assert names[0] < strips[0] < names[1] < strips[1]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

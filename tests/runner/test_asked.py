@@ -41,7 +41,7 @@ def spec_for(target: Path, **request: Any) -> RunSpec:
         ({"devices": ["nowhere.yaml"]}, "No file nowhere.yaml"),
         (
             {"devices": ["h200", str(data_folder("devices") / "h200.yaml")]},
-            "Two of --device are called 'h200'",
+            "Two of the devices are called 'h200'",
         ),
         ({"memory_caps": ["100KiB"]}, r"100 KiB, is below the target's weights alone: 354 KiB in 32 bits"),
         ({"memory_caps": ["40KiB"], "weight_bits": 4}, "in 4 bits.*fewer --weight-bits or a smaller target"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hyflash_bench.errors import SpecError, UnknownName, UsageError
-from hyflash_bench.spec.device import DeviceProfile, device_names, host_path, read_device
+from hyflash_bench.spec.device import DeviceProfile, device_names, host_path, read_device, read_devices
 from hyflash_bench.spec.yaml import dump_yaml
 
 
@@ -150,3 +150,11 @@ def test_a_profile_of_ones_own_is_read_by_its_path(tmp_path: Path):
 def test_an_unknown_name_gets_the_nearest():
     with pytest.raises(UnknownName, match=r"Did you mean 'iphone-15-pro'\?.*YAML file of your own"):
         read_device("iphone-15")
+
+
+def test_two_profiles_of_one_name_cannot_be_told_apart(tmp_path: Path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(dump_yaml({**GOOD, "name": "h200"}))
+    assert [device.name for device in read_devices(["h200", "iphone-15-pro"])] == ["h200", "iphone-15-pro"]
+    with pytest.raises(UsageError, match="called 'h200'"):
+        read_devices(["h200", str(path)])

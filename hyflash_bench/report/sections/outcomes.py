@@ -5,7 +5,7 @@ from __future__ import annotations
 from hyflash_bench.analysis import summary
 from hyflash_bench.analysis.groups import Groups
 from hyflash_bench.analysis.metrics import METRICS
-from hyflash_bench.report.claims import CLAIMS_NOTE, claims_of, claims_table, tally
+from hyflash_bench.report.claims import CLAIMS_NOTE, claims_of, claims_table, compared_table, tally
 from hyflash_bench.report.columns import FAILURES, LOSSLESS
 from hyflash_bench.report.sections.base import Numbers, Part, Section, section, table
 
@@ -18,7 +18,9 @@ def claims(numbers: Numbers) -> Section | None:
     if frame is None:
         return None
     shown = claims_table(frame, f"Claims and controls: {tally(frame)}")
-    return section("claims", "Claims", [CLAIMS_NOTE], [Part([shown])])
+    compared = compared_table(frame, "The two sides of each claim")
+    parts = [Part([shown]), Part([compared], title="What each claim compares", folded=True)]
+    return section("claims", "Claims", [CLAIMS_NOTE], parts)
 
 
 def lossless(numbers: Numbers) -> Section | None:
@@ -33,7 +35,9 @@ def lossless(numbers: Numbers) -> Section | None:
         "A drafter must not change the output. Greedy live outputs are compared with the target's own, "
         "token by token; a drafter with a mismatch has no numbers."
     )
-    shown = table("Turns by how their output compares with the target's own", frame, ["suite", *LOSSLESS])
+    shown = table(
+        "Turns by how their output compares with the target's own", frame, ["drafter", "suite", *LOSSLESS[1:]]
+    )
     return section("lossless", "Losslessness", [text], [Part([shown])])
 
 

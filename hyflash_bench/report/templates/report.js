@@ -320,8 +320,8 @@
           if (!walk.length) return;
           const strip = stripOf(walk);
           strip.style.setProperty("--tint", page.looks[name] ?? "#7f7f7f");
-          strips.append(make("span", { class: "strip-name", text: name }), strip,
-            make("span", { class: "num", text: `${(sum(walk, "committed") / walk.length).toFixed(2)} tokens per step` }));
+          strips.append(make("div", { class: "walk" }, make("span", { class: "strip-name", text: name }), strip,
+            make("span", { class: "num", text: `${(sum(walk, "committed") / walk.length).toFixed(2)} tokens per step` })));
         });
         if (strips.childElementCount) element.append(strips);
         return element;

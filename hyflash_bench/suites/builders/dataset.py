@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
@@ -17,10 +18,13 @@ from hyflash_bench.suites.datafiles.choice import DataFiles, labels_of
 from hyflash_bench.suites.datafiles.hub import HubSource
 from hyflash_bench.suites.datafiles.index import MAX_CONVERSATIONS, Index, Place, index_of, row_at
 from hyflash_bench.suites.datafiles.plain import Plain, plain_file
+from hyflash_bench.suites.fitting import fitted
 from hyflash_bench.suites.formats import format_named
 from hyflash_bench.suites.sources import Progress, within
 
 __all__ = ["Dataset"]
+
+logger = logging.getLogger(__name__)
 
 
 class DatasetOptions(Spec):
@@ -59,8 +63,11 @@ class Dataset(Builder[DatasetOptions]):
         place = self._places[item.item_id]
         plain = self._files[place.file]
         entry = row_at(plain, place, self._format, self._labels[place.file])
+        fit = fitted(entry.turns, entry.system, chat)
+        if fit.remark:
+            logger.info("%s: %s", item.item_id, fit.remark)
         used = f"{self._labels[place.file]} {plain.unit} {place.line}"
-        return conversation(item, entry.turns, system=entry.system, sources=[used])
+        return conversation(item, fit.turns, system=entry.system, sources=[used])
 
     def prepare(self, items: Iterable[Item], progress: Progress | None = None) -> None:
         """Tell what was read and what was left out; the rows are there already."""

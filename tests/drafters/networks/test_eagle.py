@@ -82,7 +82,9 @@ def test_a_document_reads_the_same_wherever_it_stands(network: EagleNetwork) -> 
     assert torch.allclose(network(packed)[packed.anchors_within(span)], network(alone), atol=1e-6)
 
 
-def test_anchors_do_not_see_each_other(network: EagleNetwork) -> None:
+@pytest.mark.parametrize("token_residual", [False, True])
+def test_anchors_do_not_see_each_other(token_residual: bool) -> None:
+    network = eagle(token_residual=token_residual, spread=0.05)  # steps do not magnify the last bits
     together = network(batch_of(LENGTHS, ANCHORS, network.requires))
     for index, anchor in enumerate(ANCHORS):
         alone = network(batch_of(LENGTHS, [anchor], network.requires))
