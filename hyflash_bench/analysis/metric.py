@@ -126,7 +126,7 @@ class Metric:
 
         if self.pooling == "mean":  # needs each conversation's own ratio first
             means = self.over(turns.assign(_group=numbers), ["_group"])
-            return means.reindex(range(num)).to_numpy(dtype=np.float64)
+            return np.asarray(means.reindex(range(num)), dtype=np.float64)
         above, below, known = self._terms(turns)
         at = numbers[known]
         value = np.full(num, np.nan)

@@ -51,7 +51,7 @@ def position_acceptance(steps: pd.DataFrame, by: Sequence[str] = ("drafter",)) -
     for members in place.indices.values() if len(known) else ():
         for slot in np.flatnonzero(reached[:, members].sum(axis=1)):
             above, below = accepted[slot, members], reached[slot, members]
-            interval = ratio_interval(above, below, documents[members])
+            interval = ratio_interval(above, below, documents[members].tolist())
             firsts.append(members[0])
             known_of = (interval.value, interval.low, interval.high, interval.reason)
             found.append((slot + 1, below.sum(), above.sum(), interval.num_conversations, *known_of))

@@ -36,8 +36,8 @@ SUFFIXES = {"csv": "csv", "parquet": "parquet", "json": "json", "markdown": "md"
     multiple=True,
     metavar="NAME",
     help="Which table: cells, conversations, turns, steps, traces, memory, or one made from them: headline, "
-    "by_context, by_kind, by_category, by_turn, positions, latency, capacity, pareto, failures. Repeatable. "
-    "[default: all]",
+    "by_context, by_kind, by_category, by_turn, positions, step_distribution, crossover, latency, capacity, "
+    "pareto, failures. Repeatable. [default: all]",
 )
 @click.option(
     "--to",

@@ -78,10 +78,11 @@ def command(
 ) -> None:
     """Read results of other programs into a run folder.
 
-    Use it to put numbers that you have already beside those of this program. Each number is converted to this project's definition, or left out where it cannot be; what was done is
-    said on stderr and kept in the manifest. show, report, export and compare read the folder like any other.
-    Of several files each is a drafter; give the same --suite to files about the same questions. The path of
-    the run folder is the only line on stdout.
+    Use it to put numbers that you have already beside those of this program. Each number is converted to
+    this project's definition, or left out where it cannot be; what was done is said on stderr and kept in
+    the manifest. show, report, export and compare read the folder like any other. Of several files each is
+    a drafter; give the same --suite to files about the same questions. The path of the run folder is the
+    only line on stdout.
     """
     from hyflash_bench import console
     from hyflash_bench.errors import UsageError

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+
 from hyflash_bench.errors import MissingDependency, UsageError
 from hyflash_bench.integrations.likelihood import Likelihood
 from hyflash_bench.integrations.replies import Ask, Origin, Replies
@@ -189,7 +191,7 @@ class HyFlashLM(ReplyLM):
         max_gen_toks: Most tokens of a reply where the task does not say.
         add_bos_token: Begin every prompt as the tokenizer does by itself.
         tokenizer: Read by tasks that make their own texts (RULER), not here.
-        device: lm-eval's ``--device``: what torch computes on.
+        device: lm-eval's ``--device``, which is cuda:0 where nobody gives one; ``backend=`` wins over it.
         batch_size: Taken since lm-eval gives it; requests go one after the other.
         max_batch_size: As batch_size.
         options: Fields of :class:`~hyflash_bench.spec.target.TargetSpec`: target, dtype, kv_dtype ...
@@ -208,7 +210,7 @@ class HyFlashLM(ReplyLM):
         max_batch_size: int | None = None,
         **options: Any,
     ) -> None:
-        given = {**({"backend": device} if device else {}), **options}
+        given = {**_backend(device), **options}
         target = load_target(TargetSpec.parse(given, "--model_args"))
         spec = DrafterSpec.from_text(drafter)
         loaded = build_drafter(spec)
@@ -234,6 +236,12 @@ class HyFlashLM(ReplyLM):
     def get_model_info(self) -> dict[str, Any]:
         """What lm-eval stores with its results."""
         return {"drafter": self._drafter, "target": self.replies.target.info.to_json()}
+
+
+def _backend(device: str | None) -> dict[str, str]:
+    """What lm-eval's device means here: a GPU that is not there was not asked for but is its default."""
+    is_absent = device is not None and device.startswith("cuda") and not torch.cuda.is_available()
+    return {} if device is None or is_absent else {"backend": device}
 
 
 def _origin(request: Any) -> Origin:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -173,9 +172,7 @@ def prepare(spec: QualitySpec, tell: Listener) -> Prepared:
         spec.run.seed,
     )
     info = target.info
-    with tempfile.TemporaryDirectory() as folder:
-        target.tokenizer.save_pretrained(folder)
-        tasks = load_tasks(request, Path(folder), None if info.extrapolate else info.max_positions)
+    tasks = load_tasks(request, target.tokenizer, None if info.extrapolate else info.max_positions)
     return Prepared(spec, target, drafters, specs, tasks)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import os
 import random
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -30,11 +32,23 @@ __all__ = ["OFFLINE_TASKS", "SHORTEST", "TaskRequest", "hushed", "load_tasks"]
 OFFLINE_TASKS = ("niah_single_1", "niah_multikey_2", "ruler_vt", "ruler_cwe", "ruler_fwe")
 """RULER tasks that make their own texts and download nothing."""
 
-SHORTEST = {"ruler_vt": 1024, "ruler_cwe": 1024, "niah_single_1": 256, "niah_multikey_2": 256}
-"""Below these lengths RULER's generators find no text that fits, and search for ever or give up."""
+SHORTEST = {
+    "ruler_vt": 1024,
+    "ruler_cwe": 1024,
+    "ruler_fwe": 256,
+    "niah_single_1": 256,
+    "niah_multikey_2": 256,
+}
+"""Below these lengths RULER's generators find no text that fits, and search for ever or give up.
+
+For tokenizers of at most :data:`TOKENS_PER_WORD`; the lengths grow with the tokens of a word.
+"""
+
+TOKENS_PER_WORD = 1.5
 
 _SHORT_NAMES = {"vt": "ruler_vt", "cwe": "ruler_cwe", "fwe": "ruler_fwe"}
 _RULER = Path(lm_eval.tasks.__file__).parent / "ruler"
+_SENTENCE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 _OFFLINE = ("HF_DATASETS_OFFLINE", "HF_HUB_OFFLINE")
 
 
@@ -59,12 +73,12 @@ class TaskRequest:
     seed: int = 0
 
 
-def load_tasks(request: TaskRequest, tokenizer: Path, max_positions: int | None) -> dict[str, Any]:
+def load_tasks(request: TaskRequest, tokenizer: Any, max_positions: int | None) -> dict[str, Any]:
     """Build tasks as :func:`lm_eval.evaluator.evaluate` takes them.
 
     Args:
         request: What is wanted.
-        tokenizer: Folder that a tokenizer was saved in: RULER measures its texts with it.
+        tokenizer: Of the target: RULER measures its texts with it.
         max_positions: Longest context that the target was made for; None for any.
 
     Raises:
@@ -78,14 +92,19 @@ def load_tasks(request: TaskRequest, tokenizer: Path, max_positions: int | None)
             raise UsageError(
                 f"--include-path {folder}: there is no such folder. Give one that holds task YAML."
             )
-    metadata: dict[str, Any] = {"tokenizer": str(tokenizer)}
-    if request.lengths:
-        metadata["max_seq_lengths"] = list(request.lengths)
-    manager = _manager(request, metadata)
     found: dict[str, Any] = {"tasks": {}, "groups": {}, "group_map": {}}
-    for name in _matched(request, manager):
-        for part, values in _load(name, request, manager).items():
-            found[part].update(values)
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)  # RULER loads it by itself
+        metadata: dict[str, Any] = {"tokenizer": folder}
+        if request.lengths:
+            metadata["max_seq_lengths"] = list(request.lengths)
+        manager = _manager(request, metadata)
+        names = _matched(request, manager)
+        for name in names:
+            _check_length(name, request.lengths, tokenizer)
+        for name in names:
+            for part, values in _load(name, request, manager).items():
+                found[part].update(values)
     for task in found["tasks"].values():
         _prepare(task, request)
     return found
@@ -139,12 +158,17 @@ def _matched(request: TaskRequest, manager: Any) -> list[str]:
         if not matches:
             raise _unknown(given, manager)
         names += [match for match in matches if match not in names]
-    for name in names:
-        least = SHORTEST.get(name, 0)
-        for length in request.lengths:
-            if length < least:
-                raise UsageError(f"--length {length}: {name} cannot be made shorter than {least} tokens.")
     return names
+
+
+def _check_length(name: str, lengths: Sequence[int], tokenizer: Any) -> None:
+    per_word = len(tokenizer.encode(_SENTENCE, add_special_tokens=False)) / len(_SENTENCE.split())
+    least = math.ceil(SHORTEST.get(name, 0) * max(1.0, per_word / TOKENS_PER_WORD))
+    for length in lengths:
+        if length < least:
+            raise UsageError(
+                f"--length {length}: {name} cannot be made shorter than {least:,} of this target's tokens."
+            )
 
 
 def _unknown(given: str, manager: Any) -> UsageError:

@@ -100,10 +100,11 @@ def _walks(numbers: Numbers) -> dict[tuple[str, int], dict[str, list[int]]]:
     keys = ["cell_id", "trace_id", "turn"]
     shown = shown.sort_values([*keys, "step"], kind="stable")
     counts = shown[["drafted", "accepted", "committed"]].to_numpy(dtype="int64")
-    sizes = shown.groupby([*keys, "drafter"], sort=False).size()
+    sizes = shown.groupby([*keys, "drafter"], sort=False).size().reset_index(name="size")
     walks: dict[tuple[str, int], dict[str, list[int]]] = {}
     at = 0
-    for (_, trace_id, turn, drafter), size in sizes.items():  # type: ignore[misc]
+    columns = (sizes[name].tolist() for name in ("trace_id", "turn", "drafter", "size"))
+    for trace_id, turn, drafter, size in zip(*columns, strict=True):
         walk = counts[at : at + size].ravel().tolist()
         at += size
         # A repeat of the timed loop walks the same trace again: the first is shown.

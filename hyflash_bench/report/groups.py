@@ -58,7 +58,7 @@ def groups_of(frame: pd.DataFrame, by: Sequence[str] = KEYS) -> Iterator[Group]:
 
 
 def _parts(frame: pd.DataFrame, keys: list[str]) -> Iterator[tuple[tuple[object, ...], pd.DataFrame]]:
-    yield from frame.groupby(keys, dropna=False, sort=False)  # type: ignore[misc]
+    yield from frame.groupby(keys, dropna=False, sort=False)
 
 
 def _group(values: dict[str, object], frame: pd.DataFrame) -> Group:

@@ -8,18 +8,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-import hyflash_bench
 from hyflash_bench.errors import UsageError
-from hyflash_bench.memory.lookup import networks_of
 from hyflash_bench.registry import require_drafter
-from hyflash_bench.results.layout import RESULTS_FOLDER, Layout
-from hyflash_bench.results.load import read_manifest
+from hyflash_bench.results.layout import RESULTS_FOLDER
 from hyflash_bench.results.reader import load_run
-from hyflash_bench.results.records import Manifest
 from hyflash_bench.results.writer import RunWriter
-from hyflash_bench.runner.asked import asked_devices, checked
-from hyflash_bench.runner.environment import BUSY_SHARE, busy_share, environment, git_state
+from hyflash_bench.runner.asked import checked
+from hyflash_bench.runner.environment import BUSY_SHARE, busy_share
 from hyflash_bench.runner.events import Event, Log, Planned
+from hyflash_bench.runner.manifest import manifest_of
 from hyflash_bench.runner.plan import Plan, make_plan
 from hyflash_bench.runner.remembered import remembered
 from hyflash_bench.runner.supervisor import Supervisor
@@ -33,7 +30,7 @@ from hyflash_bench.suites.datafiles.choice import DataFiles
 from hyflash_bench.suites.suite import Suite
 from hyflash_bench.targets.source import parse as parse_target
 
-__all__ = ["Listener", "Outcome", "preview", "run"]
+__all__ = ["Listener", "Outcome", "data_files", "preview", "run"]
 
 LONGEST_NAME = 60
 
@@ -104,7 +101,7 @@ def run(
                 drafters, plan = _plan(spec, suites, supervisor.start())
             _require_work(plan)
             _tell_left_out(plan, suites, tell)
-            manifest = writer.write_manifest(_manifest(spec, plan, suites, writer.layout, command, busy))
+            manifest = writer.write_manifest(manifest_of(spec, plan, suites, writer.layout, command, busy))
             left = plan.remaining(writer.finished(), writer.traces())
             _fetch_texts(left, suites, tell)
             tell(Planned(len(plan.works), len(plan.works) - len(left)))
@@ -244,45 +241,6 @@ def _told_when_busy(spec: RunSpec, tell: Listener) -> float:
             )
         )
     return busy
-
-
-def _manifest(
-    spec: RunSpec,
-    plan: Plan,
-    suites: Sequence[Suite],
-    layout: Layout,
-    command: Sequence[str],
-    busy: float | None,
-) -> Manifest:
-    return Manifest(
-        run_id=layout.folder.resolve().name,
-        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        package_version=hyflash_bench.__version__,
-        command=list(command),
-        request=spec.model_dump(mode="json", exclude_unset=True),
-        resolved=spec.to_mapping(),
-        target=dict(plan.target),
-        suites=[
-            {
-                "suite_hash": suite.suite_hash,
-                **suite.spec.model_dump(mode="json", include={"name", "version", "title", "licence"}),
-                "description": suite.spec.description,
-            }
-            for suite in suites
-        ],
-        environment={**environment(), "busy_share": _busiest(layout, busy)},
-        git=git_state(Path(hyflash_bench.__file__).parent),
-        devices=[device.model_dump(mode="json") for device in asked_devices(spec)],
-        networks=networks_of(spec.drafters, str(plan.target["name"])),
-        cells=list(plan.cells),
-    )
-
-
-def _busiest(layout: Layout, busy: float | None) -> float | None:
-    """The largest busy share of all commands that measured something for the run."""
-    before = read_manifest(layout).environment.get("busy_share") if layout.is_run else None
-    shares = [share for share in (before, busy) if isinstance(share, float | int)]
-    return round(max(shares), 2) if shares else None
 
 
 def _usable(folder: Path) -> Path:

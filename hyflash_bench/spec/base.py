@@ -47,7 +47,7 @@ class Spec(BaseModel):
 
 
 def _explain(problem: Any, model: type[BaseModel]) -> str:
-    path = ".".join(str(part) for part in problem["loc"]) or "value"
+    path = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         key = str(problem["loc"][-1])
         allowed = sorted(model.model_fields)
@@ -58,5 +58,7 @@ def _explain(problem: Any, model: type[BaseModel]) -> str:
     if problem["type"] == "missing":
         return f"key {path!r} is missing"
     given = problem.get("input")
-    message = problem["msg"].removeprefix("Value error, ")
+    message = str(problem["msg"].removeprefix("Value error, "))
+    if not path:
+        return message  # of several keys together, which it names
     return f"{path}: {message} (given {_GIVEN.repr(given)})"

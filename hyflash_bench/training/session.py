@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
 import torch
 
 from hyflash_bench.drafters.base import Requires
@@ -19,23 +17,20 @@ from hyflash_bench.drafters.networks.network import DraftNetwork, TargetShape, r
 from hyflash_bench.errors import DataError, SpecError
 from hyflash_bench.targets.load import load_target
 from hyflash_bench.targets.target import Target
-from hyflash_bench.training.batches import Feeder, Lesson
+from hyflash_bench.training.batches import Feeder
 from hyflash_bench.training.corpus.store import Corpus
 from hyflash_bench.training.evaluate import Exam
 from hyflash_bench.training.features import Documents, FeatureStore, features_folder
-from hyflash_bench.training.losses import slot_weights, teacher_loss
 from hyflash_bench.training.plan import TrainingPlan
 from hyflash_bench.training.pupil import Pupil
 from hyflash_bench.training.roster import Entry, enlist
-from hyflash_bench.training.stream import Anchoring, Document, Packing, Segment, Stream
+from hyflash_bench.training.stream import Anchoring, Document, Packing, Stream
 from hyflash_bench.training.team import ALONE, Team
+from hyflash_bench.training.warm_start import first_segments, indices_of, warm_start
 
 __all__ = ["Session", "open_corpus", "open_target"]
 
 _GREEDY_ROLE = 2
-_WARM_SEGMENTS = 96
-_CALIBRATION_STEPS = 4
-_SCALES = (0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0)
 
 
 def open_target(plan: TrainingPlan) -> Target:
@@ -140,9 +135,9 @@ class Session:
                 softcap=getattr(target.model.config, "final_logit_softcapping", None),
             )
             if is_new and plan.init_from is None:
-                segments = [stream(step)[0] for step in range(min(_WARM_SEGMENTS, stream.epoch_steps))]
-                _fill(store, _indices(stream, segments), team)
-                _warm_start(pupils, stream, segments, feeder)
+                segments = first_segments(stream)
+                _fill(store, indices_of(stream, segments), team)
+                warm_start(pupils, stream, segments, feeder)
             for network in networks:
                 team.align(network.parameters())
             exam = Exam(_exam_documents(corpus, store, held_out, plan), plan, feeder)
@@ -213,43 +208,10 @@ def _network(entry: Entry, plan: TrainingPlan, target: Target, draft_ids: list[i
     return network.train()
 
 
-def _indices(stream: Stream, segments: Sequence[Segment]) -> list[int]:
-    """Documents of some segments, as indices in the corpus."""
-    return [stream.documents[position].index for segment in segments for position in segment.documents]
-
-
 def _fill(store: FeatureStore, documents: Sequence[int], team: Team) -> None:
     """Compute features that all processes will read, each its share of them."""
     store.fill(documents[team.index :: team.size])
     team.wait()
-
-
-def _warm_start(pupils: Sequence[Pupil], stream: Stream, segments: Sequence[Segment], feeder: Feeder) -> None:
-    """Fit in closed form on the first segments, at all their possible anchors, then temper the result."""
-    calibration = range(min(_CALIBRATION_STEPS, len(segments)))
-    lessons = [feeder.lesson(stream, *stream(step)) for step in calibration]
-    read = [*segments, *(segments[step] for step in calibration)]
-    for pupil in pupils:
-        began = time.perf_counter()
-        pupil.network.warm_start(
-            feeder.batch(stream, segment, np.sort(stream.candidates(segment)[0])) for segment in segments
-        )
-        _soften(pupil.network, lessons, pupil.plan.slot_decay)
-        seconds = round(time.perf_counter() - began, 2)
-        tokens = sum(segment.num_tokens for segment in read)
-        pupil.warm_start = {"passes": len(read), "tokens": tokens, "seconds": seconds}
-
-
-@torch.no_grad()
-def _soften(network: DraftNetwork, lessons: Sequence[Lesson], slot_decay: float) -> None:
-    """Scale the head's norm to where the loss is least: a fit by least squares is too sure of itself."""
-    losses = torch.zeros(len(_SCALES))
-    for lesson in lessons:
-        logits = network(lesson.batch)
-        teacher = lesson.teacher.first(network.config.num_slots)
-        weights = slot_weights(teacher.is_scored, slot_decay)
-        losses += torch.tensor([float(teacher_loss(logits * scale, teacher, weights)) for scale in _SCALES])
-    network.head.norm.weight.mul_(_SCALES[int(losses.argmin())])
 
 
 def _changed(mine: dict[str, Any], theirs: dict[str, Any]) -> str:

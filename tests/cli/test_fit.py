@@ -121,7 +121,7 @@ def test_limits_are_confirmed_only_where_the_target_runs_as_planned(target: str)
         (("--device", "nowhere.yaml"), "No file nowhere.yaml"),
         (("--memory-cap", "512"), "not a number with a unit"),
         (("--memory-cap", "0MiB"), "at least 1B"),
-        (("--memory-cap", "-1GiB"), "not a number with a unit"),
+        (("--memory-cap", "-1GiB"), "is negative"),
         (("--drafter", "hyflsh"), "Did you mean 'hyflash'?"),
         (("--drafter", "eagle:checkpoint=nowhere"), "no checkpoint 'nowhere'"),
         (("--target", "smollm"), "Unknown target 'smollm'"),

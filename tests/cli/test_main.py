@@ -40,6 +40,9 @@ OPTIONS = {
     "--num-threads --output-path --precision --save-every-s --seed --segment-tokens --steps --target "
     "--token-share --trust-remote-code",
     "convert": "--debug --help --target --to",
+    "quality": "--add-bos-token --apply-chat-template --backend --debug --device --draft-budget --drafter "
+    "--drafters --dtype --extrapolate --fresh --help --include-path --json --length --lengths --limit "
+    "--max-new-tokens --num-fewshot --num-threads --output-path --seed --target --task --tasks",
     "show": "--debug --help --json",
     "report": "--debug --help --images --include-host --output --split-assets --title",
     "publish": "--debug --help --include-host --remove --title --to",

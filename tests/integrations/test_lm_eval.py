@@ -20,7 +20,7 @@ from hyflash_bench.drafters.base import Drafter
 from hyflash_bench.errors import ContextTooLong, DrafterError, SpecError, UsageError
 from hyflash_bench.integrations import plug
 from hyflash_bench.integrations.likelihood import Likelihood
-from hyflash_bench.integrations.lm_eval import HyFlashLM, ReplyLM
+from hyflash_bench.integrations.lm_eval import HyFlashLM, ReplyLM, _backend
 from hyflash_bench.integrations.replies import Ask, Origin, Replies, StopStrings
 from hyflash_bench.registry import build_drafter
 from hyflash_bench.spec.drafter import DrafterSpec
@@ -164,7 +164,8 @@ def test_drawn_replies_repeat_with_the_seed_and_differ_between_takes(target: Tar
 
 def test_the_model_is_made_from_lm_evals_own_arguments(folder: Path) -> None:
     model = HyFlashLM.create_from_arg_string(
-        f"target={folder},drafter=prompt-lookup:max_ngram=2,draft_budget=4", {"batch_size": 8, "device": None}
+        f"target={folder},drafter=prompt-lookup:max_ngram=2,draft_budget=4",
+        {"batch_size": 8, "device": "cpu"},
     )
     texts = model.generate_until([_generate(PROMPTS[1])])
 
@@ -173,6 +174,15 @@ def test_the_model_is_made_from_lm_evals_own_arguments(folder: Path) -> None:
     assert tally.num_decoded >= tally.num_steps > 0
     assert "acceptance length" in str(tally)
     assert model.get_model_info()["drafter"] == "prompt-lookup:max_ngram=2"
+
+
+def test_lm_evals_default_device_is_taken_where_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its command says cuda:0 whether or not anybody asked for it."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert _backend("cuda:0") == _backend(None) == {}
+    assert _backend("cpu") == {"backend": "cpu"}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert _backend("cuda:0") == {"backend": "cuda:0"}
 
 
 # -- likelihoods ---------------------------------------------------------------------------------

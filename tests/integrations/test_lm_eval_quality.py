@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from transformers import AutoTokenizer
 
 from hyflash_bench.analysis.summary import headline
 from hyflash_bench.cli.main import app
@@ -18,6 +19,7 @@ from hyflash_bench.integrations import replies
 from hyflash_bench.integrations.tasks import TaskRequest, load_tasks
 from hyflash_bench.report.page import write_report
 from hyflash_bench.results import load_run
+from hyflash_bench.suites.chat import ChatTokenizer
 from tests.tiny import save_tiny_target
 
 TASKS = {
@@ -199,7 +201,7 @@ def test_replies_that_differ_are_a_mismatch(
     ("words", "message"),
     [
         (("--tasks", "own_remote"), "HF_HUB_OFFLINE"),
-        (("--tasks", "vt", "--length", "512"), "shorter than 1024"),
+        (("--tasks", "vt", "--length", "2000"), "cannot be made shorter than"),
         (("--tasks", "fwe", "--length", "99999"), "2,048 positions"),
         (("--tasks", "own_words", "--max-new-tokens", "2040"), "2,048 positions"),
         (("--tasks", "own_words", "--drafter", "sufix"), "Did you mean 'suffix'"),
@@ -218,25 +220,28 @@ def test_what_cannot_be_done_is_said_in_one_message(
 
 def test_an_unknown_task_is_answered_with_the_nearest_names(folder: Path) -> None:
     request = TaskRequest(("niah_singl_1", "own_words"), (folder / "tasks",))
+    tokenizer = AutoTokenizer.from_pretrained(folder / "target")
     with pytest.raises(UsageError, match=r"Unknown task 'niah_singl_1'. Nearest: niah_single_1"):
-        load_tasks(request, folder / "target", 2048)
+        load_tasks(request, tokenizer, 2048)
 
 
 def test_a_data_set_that_is_not_here_is_refused_with_what_runs_without(folder: Path) -> None:
     request = TaskRequest(("own_remote",), (folder / "tasks",))
+    tokenizer = AutoTokenizer.from_pretrained(folder / "target")
     with pytest.raises(DownloadError, match=r"own_remote needs a data set .* niah_single_1"):
-        load_tasks(request, folder / "target", 2048)
+        load_tasks(request, tokenizer, 2048)
 
 
-def test_rulers_own_texts_need_no_download(folder: Path) -> None:
-    """The short name, the length asked for, and the same texts for the same seed."""
-    found = [
-        load_tasks(TaskRequest(("fwe",), lengths=(256,)), folder / "target", 2048)["tasks"]["ruler_fwe"]
-        for _ in range(2)
-    ]
-    first, again = (task.dataset["test"][:3] for task in found)
-    assert first["input"] == again["input"]
-    assert set(first["max_length"]) == {256}
+@pytest.mark.real
+def test_rulers_own_texts_need_no_download(smollm2_tokenizer: ChatTokenizer) -> None:
+    """By the short name and at the length asked for; RULER counts the reply's 50 tokens on top."""
+    request = TaskRequest(("fwe",), lengths=(256,), max_new_tokens=8)
+    task = load_tasks(request, smollm2_tokenizer.tokenizer, 8192)["tasks"]["ruler_fwe"]
+    texts = task.dataset["test"]
+
+    assert set(texts["max_length"]) == {256}
+    assert max(texts["length"]) <= 256 + 50
+    assert task.config.generation_kwargs["max_gen_toks"] == 8
 
 
 def test_without_lm_eval_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

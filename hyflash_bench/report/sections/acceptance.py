@@ -115,7 +115,10 @@ def crossovers(numbers: Numbers) -> Section | None:
     frame = frame[frame["memory_cap_bytes"].isna() & (frame["num_lengths"] > 1)]
     names = ("drafter", "reference", "ahead_before", "ahead_after")
     frame = frame.assign(**{name: frame[name].map(numbers.name, na_action="ignore") for name in names})
-    lengths = {name: frame[name].round().astype("Int64") for name in frame if name.startswith("crossover_")}
+    lengths = {
+        name: frame[name].round().astype("Int64")
+        for name in ("crossover_context", "crossover_low", "crossover_high")
+    }
     frame = frame.assign(**lengths).rename(
         columns={f"crossover_{end}": f"crossover_context_{end}" for end in ("low", "high")}
     )

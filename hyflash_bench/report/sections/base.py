@@ -213,8 +213,8 @@ def ends(frame: pd.DataFrame, metric: str, drawn: str) -> str:
     has = known[f"{metric}_low"].notna()
     if has.all():
         return f"{drawn}: 95 % intervals."
-    reasons = known.loc[~has, "reason"].dropna() if "reason" in known else []
-    why = f" ({reasons.iloc[0]})" if len(reasons) else ""
+    reasons: list[str] = known.loc[~has, "reason"].dropna().tolist() if "reason" in known else []
+    why = f" ({reasons[0]})" if reasons else ""
     if has.any():
         return f"{drawn}: 95 % intervals, where there are enough conversations{why}."
     return f"No intervals{why}."

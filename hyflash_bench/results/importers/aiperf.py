@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from hyflash_bench.errors import DataError
-from hyflash_bench.results.importers.base import Imported, Told, counted, counts, rows_of
+from hyflash_bench.results.importers.base import MAX_STEPS, Imported, Told, counted, counts, remark, rows_of
 from hyflash_bench.results.importers.engine import EngineCounts, turn_of
 from hyflash_bench.results.records import ReportedTurn
 from hyflash_bench.suites.formats.base import BadRow, Row
@@ -120,12 +121,15 @@ def _steps(record: Row) -> list[int] | None:
         return None
     histogram = record.row("acceptance_histogram")
     found: list[int] = []
+    num_steps = 0
     for key in histogram.fields:
         number = counted(histogram, key)
-        if not key.isdigit() or number is None or number > 10**7:
+        if not re.fullmatch(r"[0-9]{1,6}", key) or number is None:
             raise BadRow(f"acceptance_histogram: {key!r} is no number of tokens with a number of steps")
-        found += [int(key)] * number
-    return sorted(found)
+        num_steps += number
+        if num_steps <= MAX_STEPS:
+            found += [int(key)] * number
+    return sorted(found) if num_steps <= MAX_STEPS else None
 
 
 def _value(metrics: Row, key: str) -> tuple[float, str] | None:
@@ -140,19 +144,19 @@ def _value(metrics: Row, key: str) -> tuple[float, str] | None:
 
 def _seconds(metrics: Row, key: str) -> float | None:
     found = _value(metrics, key)
-    if found is None or found[1] not in _SECONDS or found[0] < 0:
+    if found is None or found[1] not in _SECONDS or not 0 <= found[0] < 1e15:
         return None
     return found[0] * _SECONDS[found[1]]
 
 
 def _count(metrics: Row, key: str) -> int | None:
     found = _value(metrics, key)
-    return None if found is None or found[0] < 0 else int(found[0])
+    return int(found[0]) if found is not None and 0 <= found[0] < 1e15 else None
 
 
 def _message(error: Any) -> str:
     said = error.get("message") if isinstance(error, Mapping) else error
-    return str(said or "failed")[:200]
+    return remark(said or "failed")
 
 
 def _span(about: Row) -> list[tuple[int, int]]:

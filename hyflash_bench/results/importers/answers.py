@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hyflash_bench.errors import DataError
-from hyflash_bench.results.importers.base import Imported, Told, counts, rows_of
+from hyflash_bench.results.importers.base import Imported, Told, counts, rows_of, seconds
 from hyflash_bench.results.records import ReportedTurn
 from hyflash_bench.suites.formats.base import BadRow, Row
 
@@ -77,7 +77,8 @@ def _choices(row: Row) -> list[_Choice]:
         said = choice.fields.get("turns")
         texts = said if isinstance(said, list) else []
         times = choice.fields.get("wall_time")
-        wall = sum(t for t in times if isinstance(t, int | float)) if isinstance(times, list) else 0.0
+        known = [seconds(times, at) for at in range(len(times))] if isinstance(times, list) else []
+        wall = sum(time for time in known if time is not None)
         tokens = counts(choice, "new_tokens") if choice.has("new_tokens") else []
         index = choice.fields.get("index", number)
         found.append(

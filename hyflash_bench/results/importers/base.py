@@ -13,8 +13,9 @@ from hyflash_bench.suites.datafiles.plain import plain_file
 from hyflash_bench.suites.datafiles.scan import fields_of, raw_rows
 from hyflash_bench.suites.formats.base import BadRow, Row
 
-__all__ = ["MAX_STEPS", "Imported", "Told", "counted", "counts", "rows_of", "seconds"]
+__all__ = ["MAX_STEPS", "Imported", "Told", "counted", "counts", "remark", "rows_of", "seconds"]
 
+_MAX_COUNT = 10**15
 MAX_STEPS = 200_000
 """Of more steps than these, only the sums are kept."""
 
@@ -81,7 +82,7 @@ def counts(row: Row, key: str) -> list[int]:
     if not isinstance(values, list):
         raise BadRow(f"key {key!r} is no list of numbers")
     for number, value in enumerate(values, start=1):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_COUNT:
             raise BadRow(f"key {key!r}: number {number} is {str(value)[:40]!r}, not a whole number from 0 on")
     return list(values)
 
@@ -91,9 +92,15 @@ def counted(row: Row, key: str) -> int | None:
     value = row.fields.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value != int(value):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT
+    if not is_number or value != int(value):
         raise BadRow(f"key {key!r} is {str(value)[:40]!r}, not a whole number from 0 on")
     return int(value)
+
+
+def remark(said: object) -> str:
+    """What a file says of a failure, short and fit to be written."""
+    return str(said)[:200].encode(errors="replace").decode()
 
 
 def seconds(values: Sequence[Any] | None, index: int) -> float | None:

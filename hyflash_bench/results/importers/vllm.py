@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from hyflash_bench.errors import DataError
-from hyflash_bench.results.importers.base import MAX_STEPS, Imported, Told, counted, rows_of, seconds
+from hyflash_bench.results.importers.base import MAX_STEPS, Imported, Told, counted, remark, rows_of, seconds
 from hyflash_bench.results.importers.engine import EngineCounts, accepted_per_step, turn_of
 from hyflash_bench.results.records import ReportedTurn
 from hyflash_bench.suites.datafiles.plain import plain_file
@@ -81,7 +81,7 @@ def _bench(row: Row, repeat: int) -> Imported:
         drafter=row.text("label", "") or None,
         target=row.text("model_id", "") or None,
         notes=notes,
-        reported={key: value for key, value in shown.items() if isinstance(value, int | float | list)},
+        reported={key: value for key, value in shown.items() if _is_finite(value)},
     )
 
 
@@ -100,9 +100,13 @@ def _bench_counts(row: Row, notes: list[str]) -> EngineCounts | None:
     )
     key = "per_position_acceptance_rates"
     rates = row.fields.get(f"spec_decode_{key}", row.fields.get(key))
-    if isinstance(rates, list) and all(isinstance(rate, int | float) for rate in rates):
+    if isinstance(rates, list) and all(_is_finite(rate) for rate in rates):
         _add_positions(made, [round(rate * drafts) for rate in rates])
     return made
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
 
 
 def _require_sense(drafts: int, drafted: int | None, accepted: int) -> None:
@@ -145,7 +149,7 @@ def _timed(row: Row, repeat: int, notes: list[str]) -> Iterator[Told]:
         failed = isinstance(errors, list) and index < len(errors) and errors[index]
         prompt = prompts[index] if isinstance(prompts, list) and index < len(prompts) else None
         if failed or not isinstance(length, int) or not isinstance(gaps, list) or length < 1:
-            message = str(failed or "no reply")[:200]
+            message = remark(failed or "no reply")
             yield Told(f"request-{index}", [], status="error", message=message, repeat=repeat)
             continue
         known = [seconds(gaps, at) for at in range(len(gaps))]

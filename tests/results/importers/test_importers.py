@@ -276,6 +276,10 @@ def test_a_wrong_answer_gives_file_line_and_reason(tmp_path, row, reason):
         (request(num_draft_tokens=3), "7 accepted of 3 drafted"),
         (request(acceptance_histogram={"x": 4}), "'x' is no number of tokens"),
         (request(per_step_accepted=[7]), "do not add up"),
+        (bench(completed=float("inf")), "'completed' is 'inf'"),
+        (bench(total_output_tokens=float("nan")), "'total_output_tokens' is 'nan'"),
+        (bench(spec_decode_num_drafts=10**40), "'spec_decode_num_drafts' is '1000"),
+        (answer(accept_lengths=[1, 1, 1, 1, 10**40]), "number 5 is '1000"),
         ({"a": 1}, "no format that is known"),
         ([], "no object|no format"),
     ],
@@ -312,3 +316,17 @@ def test_what_is_imported_is_marked_with_its_source(tmp_path):
     assert entry["cells"] == [cell.cell_id for cell in manifest.cells]
     assert json.dumps(manifest.model_dump())
     assert manifest.cells[0].target_id.startswith("imported-")
+
+
+def test_numbers_that_are_none_are_left_out(tmp_path):
+    wild = bench(
+        ttfts=[float("nan"), "soon"], itls=[[float("inf")], [-1.0]], mean_ttft_ms=float("nan"),
+        spec_decode_per_position_acceptance_rates=[float("nan")], errors=["", "\ud800"],
+    )  # fmt: skip
+    run = imported(tmp_path, [wild])
+    assert run.turns[["ttft_s", "decode_s"]].isna().all().all()
+    assert run.turns["num_committed"].max() == 60
+    wild = request(acceptance_histogram=None)
+    wild["metrics"] = {"time_to_first_token": {"value": float("inf"), "unit": "ms"}, "request_latency": 3}
+    assert imported(tmp_path, [wild]).turns["ttft_s"].isna().all()
+    assert imported(tmp_path, [answer(wall_time=[float("inf"), -1])]).manifest.imported[0]["reported"] == {}
