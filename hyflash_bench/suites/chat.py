@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from os.path import commonprefix
 from typing import Any
 
 from hyflash_bench.errors import TargetError
@@ -62,7 +61,7 @@ class ChatTokenizer:
         for end in range(len(tokens)):
             written = self.decode(tokens[:end])
             # An unfinished character is decoded as a replacement sign, which the text does not have there.
-            start = max(start, len(commonprefix([written, text])))
+            start = max(start, _num_shared(written, text))
             starts.append(start)
         return starts
 
@@ -124,3 +123,9 @@ def _user(text: str) -> dict[str, str]:
 
 def _system(text: str | None) -> list[dict[str, str]]:
     return [{"role": "system", "content": text}] if text else []
+
+
+def _num_shared(a: str, b: str) -> int:
+    """Characters that two texts begin with alike."""
+    pairs = zip(a, b, strict=False)
+    return next((place for place, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b)))

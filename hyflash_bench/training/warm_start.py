@@ -56,11 +56,16 @@ def warm_start(pupils: Sequence[Pupil], stream: Stream, segments: Sequence[Segme
 
 @torch.no_grad()
 def _soften(network: DraftNetwork, lessons: Sequence[Lesson], slot_decay: float) -> None:
-    """Scale the head's norm to where the loss is least: a fit by least squares is too sure of itself."""
+    """Scale the head's norm to where the loss is least: a fit by least squares is too sure of itself.
+
+    What is copied is left out meanwhile: it has no part in the head.
+    """
     losses = torch.zeros(len(_SCALES))
+    copying, network.copying = network.copying, None
     for lesson in lessons:
         logits = network(lesson.batch)
         teacher = lesson.teacher.first(network.config.num_slots)
         weights = slot_weights(teacher.is_scored, slot_decay)
         losses += torch.tensor([float(teacher_loss(logits * scale, teacher, weights)) for scale in _SCALES])
+    network.copying = copying
     network.head.norm.weight.mul_(_SCALES[int(losses.argmin())])

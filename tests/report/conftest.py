@@ -34,7 +34,9 @@ TARGET: dict[str, Any] = {
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run with intervals, every kind of failure, and a target whose passes can be simulated."""
     folder = tmp_path_factory.mktemp("page") / "run"
-    return load_run(make_run(folder, DRAFTERS + FAILING, num_per_group=5, target=TARGET))
+    resolved = {"suites": ["quick", "longctx"], "seed": 0, "devices": ["raspberry-pi-5-8gb", "h200"]}
+    asked = {"target": TARGET, "resolved": resolved}
+    return load_run(make_run(folder, DRAFTERS + FAILING, num_per_group=5, **asked))
 
 
 @pytest.fixture(scope="session")
