@@ -5,23 +5,29 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import lm_eval.tasks
 import pytest
 from click.testing import CliRunner, Result
+from lm_eval.tasks import TaskManager
+from lm_eval.tasks._yaml_loader import _load_module_with_cache
 from transformers import AutoTokenizer
 
 from hyflash_bench.analysis.summary import headline
 from hyflash_bench.cli.main import app
 from hyflash_bench.engine.lossless import Judgement
 from hyflash_bench.errors import DownloadError, MissingDependency, UsageError
-from hyflash_bench.integrations import replies
+from hyflash_bench.integrations import replies, tasks
 from hyflash_bench.integrations.tasks import TaskRequest, load_tasks
 from hyflash_bench.report.page import write_report
 from hyflash_bench.results import load_run
 from hyflash_bench.suites.chat import ChatTokenizer
 from tests.tiny import save_tiny_target
 
+RULER = Path(lm_eval.tasks.__file__).parent / "ruler"
 TASKS = {
     "make.py": """
 import datasets
@@ -218,7 +224,17 @@ def test_what_cannot_be_done_is_said_in_one_message(
     assert "Traceback" not in done.stderr
 
 
-def test_an_unknown_task_is_answered_with_the_nearest_names(folder: Path) -> None:
+def test_an_unknown_task_is_answered_with_the_nearest_names(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Among all of lm-eval's tasks; here RULER's stand for them, since reading all takes long."""
+
+    def some(include_path: list[str], include_defaults: bool = False, **rest: Any) -> TaskManager:
+        return TaskManager(
+            include_path=[str(RULER), *include_path], include_defaults=include_defaults, **rest
+        )
+
+    monkeypatch.setattr(tasks, "TaskManager", some)
     request = TaskRequest(("niah_singl_1", "own_words"), (folder / "tasks",))
     tokenizer = AutoTokenizer.from_pretrained(folder / "target")
     with pytest.raises(UsageError, match=r"Unknown task 'niah_singl_1'. Nearest: niah_single_1"):
@@ -233,8 +249,12 @@ def test_a_data_set_that_is_not_here_is_refused_with_what_runs_without(folder: P
 
 
 @pytest.mark.real
-def test_rulers_own_texts_need_no_download(smollm2_tokenizer: ChatTokenizer) -> None:
+def test_rulers_own_texts_need_no_download(
+    smollm2_tokenizer: ChatTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the short name and at the length asked for; RULER counts the reply's 50 tokens on top."""
+    made = _load_module_with_cache(RULER / "fwe_utils.py")
+    monkeypatch.setattr(made, "sys_kwext", partial(made.sys_kwext, num_samples=4))
     request = TaskRequest(("fwe",), lengths=(256,), max_new_tokens=8)
     task = load_tasks(request, smollm2_tokenizer.tokenizer, 8192)["tasks"]["ruler_fwe"]
     texts = task.dataset["test"]
