@@ -67,7 +67,7 @@ def test_a_checkpoint_says_what_its_drafter_will_hold(
 
 def test_what_is_not_trained_yet_has_the_sizes_that_training_would_give(shape: ModelShape):
     plan = TrainingPlan.parse(
-        {"corpus": "none", "match": "none", "draft_vocab_size": 97, "drafters": list(ROSTER)}, "test"
+        {"corpus": "none", "match": "none", "draft_vocab_size": 97, "drafters": list(catalog.RECIPES)}, "test"
     )
     counts: Any = {
         "block": footprint.block_parts,
@@ -84,9 +84,13 @@ def test_what_is_not_trained_yet_has_the_sizes_that_training_would_give(shape: M
 
 
 def test_names_and_defaults_are_those_of_training():
-    assert {name: (kind, dict(values)) for name, (kind, values) in catalog.RECIPES.items()} == {
-        name: (kind, dict(values)) for name, (kind, values) in ROSTER.items()
-    }
+    plan = TrainingPlan.parse({"corpus": "none", "draft_vocab_size": 97, "drafters": list(ROSTER)}, "test")
+    entries = enlist(plan, TargetShape.of(context()))
+    assert set(catalog.RECIPES) == {entry.drafter for entry in entries}
+    for entry in entries:
+        kind, values = catalog.RECIPES[entry.drafter]
+        assert entry.kind == kind
+        assert {key: getattr(entry.config, key) for key in values} == dict(values), entry.name
     pairs: list[tuple[Any, Any]] = [
         (catalog._Block, BlockConfig),
         (catalog._Eagle, EagleConfig),

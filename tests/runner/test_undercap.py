@@ -90,8 +90,9 @@ def test_work_that_gets_no_memory_outside_of_a_drafter_is_answered(limit: Limit 
     suite = types.SimpleNamespace(
         items=lambda: [types.SimpleNamespace(item_id="i")], build=lambda item, chat: None
     )
-    work, cap = types.SimpleNamespace(item_id="i"), UnderCap(limit, Signs(), lambda: 33)  # type: ignore[arg-type]
-    answer = _answer(work, suite, None, Runner(), cap)  # type: ignore[arg-type]
+    work, cap = types.SimpleNamespace(item_id="i", max_new_tokens=8), UnderCap(limit, Signs(), lambda: 33)  # type: ignore[arg-type]
+    chat = types.SimpleNamespace(replying=lambda max_new_tokens: None)
+    answer = _answer(work, suite, chat, Runner(), cap)  # type: ignore[arg-type]
     assert isinstance(answer, NoRoom)
     assert "you tried to allocate 9 bytes" in answer.message
     assert (answer.context_reached, answer.peak_bytes) == (33, None if limit is None else 0)
