@@ -78,8 +78,8 @@ class Likelihood:
         if shared < len(context) - 1:
             self._target.prefill(torch.tensor(context[shared:-1]), self._cache)
         logprob, is_greedy = 0.0, True
-        asked = torch.tensor(rows[len(context) - 1 :]).split(CHUNK)
-        for chunk, next_tokens in zip(asked, torch.tensor(wanted).split(CHUNK), strict=True):
+        asked = torch.split(torch.tensor(rows[len(context) - 1 :]), CHUNK)
+        for chunk, next_tokens in zip(asked, torch.split(torch.tensor(wanted), CHUNK), strict=True):
             logits = self._target.forward(chunk, self._cache).logits.cpu()
             said = logits.log_softmax(-1).gather(1, next_tokens[:, None])
             logprob += float(said.double().sum())

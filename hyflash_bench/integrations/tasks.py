@@ -93,9 +93,9 @@ def load_tasks(request: TaskRequest, tokenizer: Any, max_positions: int | None) 
                 f"--include-path {folder}: there is no such folder. Give one that holds task YAML."
             )
     found: dict[str, Any] = {"tasks": {}, "groups": {}, "group_map": {}}
-    with tempfile.TemporaryDirectory() as folder:
-        tokenizer.save_pretrained(folder)  # RULER loads it by itself
-        metadata: dict[str, Any] = {"tokenizer": folder}
+    with tempfile.TemporaryDirectory() as saved:
+        tokenizer.save_pretrained(saved)  # RULER loads it by itself
+        metadata: dict[str, Any] = {"tokenizer": saved}
         if request.lengths:
             metadata["max_seq_lengths"] = list(request.lengths)
         manager = _manager(request, metadata)
