@@ -39,6 +39,9 @@ bench: fetch
 	$(BIN)/python benchmarks/prompt_lookup.py
 	$(BIN)/python benchmarks/replay.py
 	$(BIN)/python benchmarks/peak_memory.py
+	$(BIN)/python benchmarks/meters.py
+	$(BIN)/python benchmarks/analysis.py
+	$(BIN)/python benchmarks/report.py
 	$(BIN)/python benchmarks/drafters.py
 	$(BIN)/python benchmarks/drafters.py --random --contexts 2048 131072
 
