@@ -149,9 +149,9 @@ class DraftNetwork(nn.Module, ABC):
             batches: Of the training text, with many anchors; after :meth:`attach`.
         """
 
+    @abstractmethod
     def context_rows(self, features: Features) -> Tensor:
-        """What it makes of the features of T verified rows, ``[T, d]``; asked of those that copy."""
-        raise NotImplementedError
+        """What it makes of the features of T verified rows: ``[T, d]``."""
 
     def known_of(self, tokens: Tensor, rows_before: Tensor) -> Tensor:
         """What is known of T tokens before their own features are: ``[T, 2d]``, both halves normalised.
