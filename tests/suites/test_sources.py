@@ -1,5 +1,6 @@
 import hashlib
 import subprocess
+import sys
 import zipfile
 
 import pytest
@@ -103,7 +104,7 @@ def test_without_npm_the_message_says_what_to_do(tmp_path, cache, monkeypatch):
 
 
 def test_without_pip_the_message_says_what_to_do(tmp_path, cache, monkeypatch):
-    monkeypatch.setattr(download.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(download, "has_pip", lambda: False)
     with pytest.raises(MissingDependency, match="ensurepip"):
         Library({"made": _pypi("1" * 64)}, tmp_path).prepare(["made"])
 
@@ -168,3 +169,12 @@ def test_a_damaged_text_is_told_and_not_used(tmp_path, cache):
     texts.write_bytes(content)
     with pytest.raises(DataError, match="Remove that file"):
         library.read("made", "part_1.txt")
+
+
+def test_looking_for_pip_leaves_setuptools_its_distutils():
+    code = (
+        "import sys, importlib\nfrom hyflash_bench.suites.download import has_pip\nassert has_pip()\n"
+        "import setuptools\nprint(importlib.import_module('distutils.core').__file__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "setuptools" in done.stdout, done.stderr
