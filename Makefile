@@ -2,7 +2,7 @@
 # make test    set up, run every test
 # make check   set up, format, lint, types, import contracts, tests
 # make bench   set up, print the speed ratios that the README quotes
-# make reference FROM=results/RUN   the run, the site and the picture that the repository shows, from a run
+# make reference FROM="results/RUN ..."   the runs, the site and the picture that the repository shows
 
 PYTHON ?= python3
 VENV   := .venv
@@ -46,8 +46,8 @@ bench: fetch
 	$(BIN)/python benchmarks/drafters.py --random --contexts 2048 131072
 
 reference: setup
-	@[ -n "$(FROM)" ] || { echo "error: say which run: make reference FROM=results/RUN" >&2; exit 1; }
-	$(BIN)/python benchmarks/reference.py "$(FROM)"
+	@[ -n "$(FROM)" ] || { echo "error: say which runs: make reference FROM=\"results/RUN ...\"" >&2; exit 1; }
+	$(BIN)/python benchmarks/reference.py $(FROM)
 
 setup: $(VENV)/.installed
 
@@ -60,7 +60,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	  echo "error: no $(PYTHON). Install Python 3.11 or newer, or say: make PYTHON=/path/to/python" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "error: $(PYTHON) is `$(PYTHON) -V 2>&1`; 3.11 or newer is needed: make PYTHON=python3.11" >&2; exit 1; }
-	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "error: no virtual environment could be made. On Debian: apt-get install python3-venv" >&2; exit 1; }
 	@echo "Installing into $(VENV): 2 GB with a CPU build of torch, a few minutes the first time ..."
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet \

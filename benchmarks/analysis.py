@@ -215,7 +215,9 @@ def _steps(rng: Random, drafted: int, keep: float) -> Iterator[dict[str, Any]]:
             "draft_s": 0.001 * drafted * rng.uniform(0.9, 1.1),
             "verify_s": 0.05 * rng.uniform(0.9, 1.1),
             "observe_s": 0.0005,
-            "drafter_bytes": 1000,
+            "drafter_kv_bytes": 1000,
+            "drafter_state_bytes": 0,
+            "drafter_buffer_bytes": 0,
         }
 
 

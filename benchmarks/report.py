@@ -275,10 +275,14 @@ def steps_of(drafter: str, context: int, random: Random, is_live: bool) -> StepC
         committed=committed,
         eos_cut=[False] * count,
         limit_cut=[False] * count,
+        rejected_tokens=[[random.randrange(49_152) for _ in range(drafted - kept)] for kept in accepted],
+        rejected_text=[" ".join(["", *random.choices(WORDS, k=drafted - kept)]) for kept in accepted],
         draft_s=[random.uniform(0.004, 0.006) for _ in accepted] if is_live else None,
         verify_s=[random.uniform(0.05, 0.06) for _ in accepted] if is_live else None,
         observe_s=[random.uniform(0.001, 0.002) for _ in accepted] if is_live else None,
-        drafter_bytes=[BYTES[drafter][1] * context] * count,
+        drafter_kv_bytes=[BYTES[drafter][1] * context] * count,
+        drafter_state_bytes=[0] * count,
+        drafter_buffer_bytes=[0] * count,
     )
 
 

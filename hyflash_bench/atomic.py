@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hyflash_bench.errors import DataError, UsageError
 
-__all__ = ["replacing", "write_error", "write_text"]
+__all__ = ["replacing", "scratch_folder", "write_error", "write_text"]
 
 
 @contextmanager
@@ -43,6 +45,20 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
+@contextmanager
+def scratch_folder(parent: Path, key: str) -> Iterator[Path]:
+    """Yield a new folder in ``parent`` for what takes its place when it is complete.
+
+    It is removed in the end, and so is what killed processes left of the same key: the caller holds a
+    lock on that.
+    """
+    prefix = f".{key}-"
+    for left in [path for path in parent.iterdir() if path.name.startswith(prefix)]:
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
 def write_error(path: Path, error: OSError) -> DataError:
     """Say what a failed write means for the user."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -52,7 +68,7 @@ def write_error(path: Path, error: OSError) -> DataError:
         )
     return DataError(
         f"{path} cannot be written: {error.strerror or error}. "
-        "Check the folder's permissions or choose another --output-path."
+        "Check the folder's permissions, or choose another place to write to."
     )
 
 

@@ -123,6 +123,7 @@ class Progress:
         self._live: Live | None = None
         self._done = 0
         self._work = 0
+        self._unit = ""
         self._eta_s: float | None = None
         self._doing = "Loading the target ..."
         self._numbers: dict[str, str] = {}
@@ -154,10 +155,10 @@ class Progress:
                 self._say(message)
             case events.TargetLoaded(seconds=seconds):
                 self._say(f"Target loaded in {duration_text(seconds)}.")
-            case events.Planned(num_work=num_work, num_done=num_done):
-                self._work, self._done = num_work, num_done
+            case events.Planned(num_work=num_work, num_done=num_done, unit=unit):
+                self._work, self._done, self._unit = num_work, num_done, unit
                 before = f", {num_done} already done" if num_done else ""
-                self._say(f"{num_work} conversations{before}.")
+                self._say(f"{num_work} {unit}{before}.")
             case events.WorkStarted(item_id=item_id):
                 self._doing = item_id
                 self._numbers.clear()
@@ -199,7 +200,7 @@ class Progress:
         lines: list[RenderableType] = []
         if self._work:
             lines.append(ProgressBar(total=self._work, completed=self._done, width=40))
-            lines.append(Text(f"{self._done} of {self._work} conversations{self._left()}"))
+            lines.append(Text(f"{self._done} of {self._work} {self._unit}{self._left()}"))
         lines.append(Text(printable(self._doing), style="bold", overflow="ellipsis", no_wrap=True))
         lines.extend(Text(printable(f"  {who}: {numbers}")) for who, numbers in self._numbers.items())
         return Group(*lines)

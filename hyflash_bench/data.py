@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from platformdirs import user_cache_path
 
 from hyflash_bench.errors import MissingDependency
 
-__all__ = ["cache_folder", "data_folder"]
+__all__ = ["cache_folder", "data_folder", "expanded"]
 
 
 def data_folder(name: str) -> Path:
@@ -25,7 +26,7 @@ def data_folder(name: str) -> Path:
     variable = f"HYFLASH_BENCH_{name.upper()}_DIR"
     given = os.environ.get(variable)
     if given:
-        folder = Path(given).expanduser()
+        folder = expanded(given)
         if not folder.is_dir():
             raise MissingDependency(
                 f"{variable} is {given!r}, which is not a folder. Correct it or unset it."
@@ -43,9 +44,16 @@ def data_folder(name: str) -> Path:
     )
 
 
+def expanded(path: str | Path) -> Path:
+    """A path as typed, with a leading ``~`` or ``~user`` written out where there is such a user."""
+    with suppress(RuntimeError):
+        return Path(path).expanduser()
+    return Path(path)
+
+
 def cache_folder() -> Path:
     """Folder for what was fetched; ``HYFLASH_BENCH_CACHE`` overrides the user's cache folder."""
     given = os.environ.get("HYFLASH_BENCH_CACHE")
     if given:
-        return Path(given).expanduser()
+        return expanded(given)
     return user_cache_path("hyflash-bench")

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
 
+from hyflash_bench.data import expanded
 from hyflash_bench.errors import DrafterError, HyFlashError, UnknownName, UsageError
 from hyflash_bench.spec.drafter import DrafterSpec
 
@@ -61,10 +62,12 @@ _BUILT_IN = {
     "prompt-lookup": _Entry(
         "hyflash_bench.drafters.prompt_lookup:PromptLookup",
         "Copies what followed an earlier occurrence of the last few tokens.",
+        can_shrink=True,
     ),
     "suffix": _Entry(
         "hyflash_bench.drafters.suffix:Suffix",
         "Continues the longest repeated suffix by how often each token followed it.",
+        can_shrink=True,
     ),
     "small-model": _Entry(
         "hyflash_bench.drafters.small_model:SmallModel",
@@ -96,6 +99,7 @@ _BUILT_IN = {
         "hyflash_bench.drafters.eagle:Eagle",
         "One trained layer that runs ahead token by token, with keys and values of the whole context.",
         keeps_kv=True,
+        can_shrink=True,
     ),
     "dflash": _Entry(
         "hyflash_bench.drafters.dflash:DFlash",
@@ -276,7 +280,7 @@ def _from_file(name: str) -> type[Drafter]:
 
 
 def _existing_file(name: str) -> Path:
-    path = Path(name.rpartition(":")[0] if ".py:" in name else name).expanduser()
+    path = expanded(name.rpartition(":")[0] if ".py:" in name else name)
     if not path.is_file():
         raise UsageError(f"Drafter {name!r}: there is no file {path}. Check the path.")
     return path

@@ -107,6 +107,7 @@ BLOCK: dict[str, Any] = {
     "memory_shifts": (1, 4),
     "copy_window": 6,
     "copy_size": 3,
+    "recall_rows": 0,
     "shared_memory": False,
     "intermediate_size": 0,
     "slot_rank": 2,
@@ -133,13 +134,21 @@ def test_weights_by_hand():
 def test_held_bytes_by_hand():
     window = SimpleNamespace(**BLOCK)
     assert footprint.block_held(window, 10**6, 2) == {
-        "kv": 2 * (11 + 3) * 2 * 2 * 5 * 2 + 6 * (3 * 2 + 4),
+        "kv": 2 * (11 + 3) * 2 * 2 * 5 * 2 + 6 * (3 * 2 + 4) + 4,
         "state": 4 * 2 * 2 * 3 * 5,
         "buffer": (1 + 11 + 4 + 1) * 10 * 2,
     }
+    recalling = SimpleNamespace(**BLOCK | {"recall_rows": 5})
+    more = (
+        footprint.block_held(recalling, 10**6, 2)["state"] - footprint.block_held(window, 10**6, 2)["state"]
+    )
+    assert more == 5 * (3 * 2 + 3 * 4)
     full = SimpleNamespace(**BLOCK | {"attention": "full", "memory": "none"})
-    assert footprint.block_held(full, 253, 4) == {"kv": 2 * 256 * 2 * 2 * 5 * 4 + 6 * 16, "buffer": 2 * 40}
-    assert footprint.block_held(full, 254, 4, kv_row_bytes=24)["kv"] == 2 * 512 * 24 + 6 * 16
+    assert footprint.block_held(full, 253, 4) == {
+        "kv": 2 * 256 * 2 * 2 * 5 * 4 + 6 * 16 + 4,
+        "buffer": 2 * 40,
+    }
+    assert footprint.block_held(full, 254, 4, kv_row_bytes=24)["kv"] == 2 * 512 * 24 + 6 * 16 + 4
 
 
 @pytest.mark.parametrize("kind", ["window", "full"])

@@ -1,9 +1,10 @@
 """How sure a number is: bootstrap over documents.
 
 Turns and steps of one conversation resemble each other, and so do prompts cut from one document at
-several lengths. So documents are resampled, each with all of its conversations (a conversation of its
-own text is a document of its own), and a number from few of them gets no interval at all rather than
-a narrow one. All numbers are ratios of sums, so resampling documents is resampling their sums.
+several lengths and questions about one text. So documents are resampled, each with all of its
+conversations (a conversation of its own text is a document of its own), and a number from few of them
+gets no interval at all rather than a narrow one. All numbers are ratios of sums, so resampling
+documents is resampling their sums.
 
 Resampling few documents gives ends that lie too close together: at five of them, a 95 % interval
 holds the truth in about 80 % of all cases. The level is therefore raised as Student's t would raise

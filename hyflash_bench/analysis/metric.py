@@ -22,13 +22,16 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["CONVERSATION", "DOCUMENT", "Metric", "documents_of"]
+__all__ = ["ABOUT", "CONVERSATION", "DOCUMENT", "Metric", "documents_of"]
 
 CONVERSATION: Final = ("suite", "item_id")
 """What makes two rows the same conversation, whatever the drafter, the cap or the repeat."""
 
 DOCUMENT: Final = "document"
-"""The text behind a conversation: a suite cuts the same one to several lengths."""
+"""The text behind a conversation: suites cut the same one to several lengths, and ask about it twice."""
+
+ABOUT: Final = ("context_rung", DOCUMENT)
+"""Columns that say which document a row is about, besides the conversation's name."""
 
 Rows = Literal["scored", "live", "all"]
 Pooling = Literal["ratio", "mean", "max", "count", "table"]
@@ -87,7 +90,7 @@ class Metric:
             turns: The turns table of a run, or some of its rows.
             by: Columns to keep apart besides.
         """
-        sums = self._sums(turns, [*by, *CONVERSATION, "context_rung"])
+        sums = self._sums(turns, [*by, *CONVERSATION, *ABOUT])
         names = dict.fromkeys([*by, *CONVERSATION, DOCUMENT, "above", "below"])
         return sums.assign(**{DOCUMENT: documents_of(sums)})[list(names)]
 
@@ -179,9 +182,15 @@ def _counted(turns: pd.DataFrame, metric: Metric) -> pd.Series[bool]:
 
 
 def documents_of(rows: pd.DataFrame) -> list[str]:
-    """The document of each row: its item's name without the context length, which the rungs share."""
-    columns = (rows[name].tolist() for name in (*CONVERSATION, "context_rung"))
-    return [f"{suite}/{item.removesuffix(f'/{rung}')}" for suite, item, rung in zip(*columns, strict=True)]
+    """The document of each row by name.
+
+    Where a run does not say which, it is the item without the context length, which the rungs share.
+    """
+    columns = (rows[name].tolist() for name in (*CONVERSATION, *ABOUT))
+    return [
+        f"{suite}/{document if isinstance(document, str) else item.removesuffix(f'/{rung}')}"
+        for suite, item, rung, document in zip(*columns, strict=True)
+    ]
 
 
 def _column(rows: pd.DataFrame, name: str) -> Floats:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from hyflash_bench.analysis.intervals import ratio_interval
-from hyflash_bench.analysis.metric import CONVERSATION, documents_of
+from hyflash_bench.analysis.metric import ABOUT, CONVERSATION, documents_of
 from hyflash_bench.results.status import NUMBER_STATUSES
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def position_acceptance(steps: pd.DataFrame, by: Sequence[str] = ("drafter",)) -
 
     chains = _counted(steps)
     chains = chains[chains["depth"] == chains["drafted"]]
-    conversations = chains.groupby([*dict.fromkeys((*by, *CONVERSATION, "context_rung"))], dropna=False)
+    conversations = chains.groupby([*dict.fromkeys((*by, *CONVERSATION, *ABOUT))], dropna=False)
     known = conversations.size().reset_index()
     reached, accepted = _slots(chains, conversations.ngroup().to_numpy(), len(known))
     documents, place = np.array(documents_of(known), dtype=np.str_), known.groupby(list(by), dropna=False)

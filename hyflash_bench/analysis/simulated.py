@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from hyflash_bench.analysis.paying import StepGroup, last_paying
 from hyflash_bench.memory.catalog import form_of
 from hyflash_bench.memory.shapes import KVDtype, ModelShape, WeightBits, known_shape
 from hyflash_bench.memory.simulate import Scene
@@ -45,10 +46,6 @@ AGAINST_MEASURED = (
 """Columns of :func:`against_measured`."""
 
 _GROUPS = ("suite", "sampling", "drafter", "context_rung")
-_CONTEXTS = (16.0, 2.0**24)
-"""Between these, contexts are searched for the one where a drafter stops paying."""
-_POINTS = 129
-_ROUNDS = 4
 
 
 def simulated(
@@ -166,25 +163,6 @@ class _Paper:
         return Scene(device, self.target, self.bits, self.kv_dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class _Steps:
-    """Steps of one group as numbers."""
-
-    drafted: Numbers
-    committed: Numbers
-    context: Numbers
-    is_whole: NDArray[np.bool_]
-
-    def facts(self) -> dict[str, Any]:
-        length = self.acceptance_length
-        return {"num_steps": len(self.drafted), "measured_acceptance_length": length}
-
-    @property
-    def acceptance_length(self) -> float | None:
-        """Committed tokens a step; those that the token limit cut short are left out."""
-        return float(self.committed[self.is_whole].mean()) if self.is_whole.any() else None
-
-
 Key = tuple[Any, ...]
 
 
@@ -193,9 +171,9 @@ def _counted(rows: pd.DataFrame) -> pd.Series[bool]:
     return counted
 
 
-def _step_groups(steps: pd.DataFrame) -> dict[Key, _Steps]:
+def _step_groups(steps: pd.DataFrame) -> dict[Key, StepGroup]:
     return {
-        key: _Steps(
+        key: StepGroup(
             drafted=group["drafted"].to_numpy(dtype=np.float64),
             committed=group["committed"].to_numpy(dtype=np.float64),
             context=group["context_length"].to_numpy(dtype=np.float64),
@@ -225,7 +203,7 @@ def _grouped(rows: pd.DataFrame) -> list[tuple[Key, pd.DataFrame]]:
     return [((*key[:3], None if pd.isna(key[3]) else int(key[3])), group) for key, group in groups]
 
 
-def _timed(scene: Scene, form: DrafterForm, group: _Steps) -> dict[str, Any]:
+def _timed(scene: Scene, form: DrafterForm, group: StepGroup) -> dict[str, Any]:
     found = scene.steps(form, group.drafted, group.committed, group.context)
     power = scene.device.power_w
     return {
@@ -251,56 +229,15 @@ def _begun(scene: Scene, form: DrafterForm, prompts: tuple[Numbers, Numbers] | N
 
 
 def _stops_paying(
-    scene: Scene, forms: Mapping[str, DrafterForm | None], groups: Mapping[Key, _Steps]
+    scene: Scene, forms: Mapping[str, DrafterForm | None], groups: Mapping[Key, StepGroup]
 ) -> dict[Key, int | None]:
     """By suite, sampling and drafter: the context from which on plain decoding is faster."""
     found: dict[Key, int | None] = {}
     for key in dict.fromkeys(key[:3] for key in groups):
         form = forms.get(key[2])
         same = [group for other, group in groups.items() if other[:3] == key]
-        found[key] = None if form is None else _last_paying(_Gain(scene, form, same))
+        found[key] = None if form is None else last_paying(scene, form, same)
     return found
-
-
-class _Gain:
-    """Speedup of a drafter at any context, by what was measured at some."""
-
-    def __init__(self, scene: Scene, form: DrafterForm, groups: Sequence[_Steps]) -> None:
-        self._scene, self._form = scene, form
-        drafted = np.concatenate([group.drafted for group in groups])
-        self._drafted, counts = np.unique(drafted, return_counts=True)
-        self._weights = counts / len(drafted)
-        known = sorted(
-            (max(float(group.context.mean()), 1.0), group.acceptance_length)
-            for group in groups
-            if group.acceptance_length is not None
-        )
-        self.is_known = bool(known) and bool(drafted.any())
-        self._at = [np.log(context) for context, _ in known]
-        self._lengths = [length for _, length in known]
-
-    def __call__(self, contexts: Numbers) -> Numbers:
-        """Between two rungs acceptance goes with the logarithm of the context; beyond, it stays."""
-        accepted = np.interp(np.log(contexts), self._at, self._lengths)
-        needed = self._scene.break_even(
-            self._form, self._drafted[:, None], contexts[None, :], accepted[None, :]
-        )
-        return np.asarray(accepted / (self._weights[:, None] * needed).sum(axis=0))
-
-
-def _last_paying(gain: _Gain) -> int | None:
-    """Solved by refining the last interval in which paying ends; None if it never does, 0 if at once."""
-    if not gain.is_known:
-        return None
-    low, high = _CONTEXTS
-    for _ in range(_ROUNDS):
-        contexts = np.geomspace(low, high, _POINTS)
-        pays = gain(contexts) > 1.0
-        if pays[-1] or not pays.any():
-            return None if pays[-1] else 0
-        last = int(np.flatnonzero(pays)[-1])
-        low, high = float(contexts[last]), float(contexts[last + 1])
-    return int(low)
 
 
 def _frame(frame: pd.DataFrame) -> pd.DataFrame:

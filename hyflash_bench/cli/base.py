@@ -10,6 +10,7 @@ import errno
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -20,12 +21,14 @@ __all__ = [
     "CONTEXT",
     "EXIT_INTERRUPTED",
     "LazyGroup",
+    "PathType",
     "backend_option",
     "command",
     "debug_option",
     "foot",
     "json_option",
     "option",
+    "taps_option",
     "typed",
 ]
 
@@ -35,6 +38,19 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _F = TypeVar("_F", bound=Callable[..., Any])
 _DEBUG = "hyflash_bench.debug"
 _TYPED = "hyflash_bench.typed"
+
+
+class PathType(click.Path):
+    """A file or folder to be named: an empty name, of a variable that is not set, is not taken for ``.``."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(path_type=Path, **kwargs)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See :class:`click.Path`."""
+        if value == "":
+            self.fail("An empty name was given. Name a file or folder, or . for this one.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class _UsageFailure(click.ClickException):
@@ -170,6 +186,20 @@ def backend_option(*, when: str = "", is_device_taken: bool = False) -> Callable
         help=f"{when}Where torch computes: cpu, cuda, cuda:N or mps.",
     )
     return declared if is_device_taken else lambda function: declared(pointer(function))
+
+
+def taps_option(help_text: str) -> Callable[[_F], _F]:
+    """``--taps``: numbers of layers, as a tuple."""
+
+    def split(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+        if value is None:
+            return None
+        pieces = [piece.strip() for piece in value.split(",")]
+        if not all(piece.isdecimal() for piece in pieces):
+            raise _UsageFailure(f"--taps {value!r} is no list of layers. Write for example --taps 9,19,28.")
+        return tuple(map(int, pieces))
+
+    return option("--taps", metavar="LAYER,...", callback=split, shown="three, spread out", help=help_text)
 
 
 def debug_option() -> click.Option:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hyflash_bench.cli.base import PathType, json_option, option
 from hyflash_bench.cli.base import command as declare
-from hyflash_bench.cli.base import json_option, option
 from hyflash_bench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ __all__ = ["command"]
     "-o",
     "--output",
     metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=PathType(dir_okay=False),
     shown="where --device host finds it",
     help="Write the profile to this .yaml file.",
 )

@@ -44,10 +44,12 @@ def command(
     """
     from hyflash_bench import console
     from hyflash_bench.cli.contract import REFERENCE, judge, keeps_contract
+    from hyflash_bench.registry import require_drafter
     from hyflash_bench.results import load_run
     from hyflash_bench.runner.run import run
     from hyflash_bench.spec.drafter import DrafterSpec
     from hyflash_bench.spec.run import RunSpec
+    from hyflash_bench.suites.catalog import load_suite
 
     wanted = DrafterSpec.from_text(drafter)
     request = {
@@ -58,6 +60,8 @@ def command(
         "temperature": 0.0,
     }
     spec = RunSpec.parse(request if target is None else request | {"target": target}, "check")
+    require_drafter(wanted)  # a mistyped name shall not cost the seconds that a target takes to load
+    load_suite(suite)
     found = list(keeps_contract(wanted, spec.target_spec))
     with TemporaryDirectory(prefix="hyflash-bench-check-") as folder:
         with console.Progress() as progress:

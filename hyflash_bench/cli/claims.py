@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hyflash_bench.cli.base import backend_option, json_option, option, typed
+from hyflash_bench.cli.base import PathType, backend_option, json_option, option, typed
 from hyflash_bench.cli.base import command as declare
 from hyflash_bench.cli.run import show_plan, stoppable
 from hyflash_bench.errors import UnknownName, UsageError
@@ -36,11 +36,11 @@ IN_TERMINAL = (
         "claims results/RUN --file my-claims.yaml --json",
     ),
 )
-@click.argument("runs", nargs=-1, metavar="[RUN]...", type=click.Path(path_type=Path))
+@click.argument("runs", nargs=-1, metavar="[RUN]...", type=PathType())
 @option(
     "--file",
     "files",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=PathType(dir_okay=False),
     metavar="FILE",
     multiple=True,
     shown="suites/claims-paper.yaml and suites/claims-checks.yaml",
@@ -73,7 +73,7 @@ IN_TERMINAL = (
 @option("--num-threads", type=int, metavar="N", shown="as torch chooses", help="With --run: CPU threads.")
 @option(
     "--output-path",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PathType(file_okay=False),
     metavar="DIR",
     shown="results/claims-TARGET",
     help="With --run: exactly the run folder to write, or to continue.",
@@ -84,7 +84,7 @@ IN_TERMINAL = (
     "-o",
     "--output",
     metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=PathType(dir_okay=False),
     help="Write the verdicts: .json, .csv, .md, .tex or .parquet.",
 )
 @click.pass_context

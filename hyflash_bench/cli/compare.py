@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hyflash_bench.cli.base import PathType, json_option, option
 from hyflash_bench.cli.base import command as declare
-from hyflash_bench.cli.base import json_option, option
 from hyflash_bench.errors import UnknownName
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ IN_TERMINAL = (
     "-o",
     "--output",
     metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=PathType(dir_okay=False),
     help="Write the comparison: .json (with definitions), .csv, .md, .tex or .parquet.",
 )
 @click.pass_context

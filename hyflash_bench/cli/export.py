@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from hyflash_bench.cli.base import PathType
 from hyflash_bench.cli.base import command as declare
 
 __all__ = ["command"]
@@ -20,7 +21,7 @@ SUFFIXES = {"csv": "csv", "parquet": "parquet", "json": "json", "markdown": "md"
         "export results/RUN --table headline --table by_context --format latex --format csv --to paper",
     ),
 )
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=PathType())
 @click.option(
     "--format",
     "formats",
@@ -35,16 +36,16 @@ SUFFIXES = {"csv": "csv", "parquet": "parquet", "json": "json", "markdown": "md"
     "tables",
     multiple=True,
     metavar="NAME",
-    help="Which table: cells, conversations, turns, steps, traces, memory, or one made from them: headline, "
-    "by_context, by_kind, by_category, by_turn, positions, step_distribution, crossover, latency, capacity, "
-    "pareto, failures. Repeatable. [default: all]",
+    help="Which table: cells, conversations, turns, steps, traces, trace_steps, memory, or one made from "
+    "them: headline, by_context, by_kind, by_category, by_turn, positions, step_distribution, crossover, "
+    "latency, capacity, pareto, failures. Repeatable. [default: all]",
 )
 @click.option(
     "--to",
     "folder",
     required=True,
     metavar="DIR",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PathType(file_okay=False),
     help="Folder for the files; made if it is not there.",
 )
 def command(run: Path, formats: tuple[str, ...], tables: tuple[str, ...], folder: Path) -> None:

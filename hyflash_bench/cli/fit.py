@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hyflash_bench.cli.base import PathType, json_option, option
 from hyflash_bench.cli.base import command as declare
-from hyflash_bench.cli.base import json_option, option
 from hyflash_bench.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ LIMITS = (
     "-o",
     "--output",
     metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=PathType(dir_okay=False),
     help="Write all as .json, or the table of limits as .csv, .md, .tex or .parquet.",
 )
 def command(
@@ -183,7 +183,7 @@ def command(
         "verdicts": plan.verdicts(budgets, lengths),
     }
     if speeds:
-        document["simulated"] = _simulated(plan, profiles, lengths)
+        document["simulated"] = plan.speeds(profiles, lengths)
     if is_confirmed:
         document["confirmed"] = _confirmed(plan, target)
     if output is not None:
@@ -222,32 +222,6 @@ def _specs(given: Sequence[str], target: str) -> list[DrafterSpec]:
         require_drafter(spec)
     reference = DrafterSpec(name="autoregressive")
     return specs if reference in specs else [reference, *specs]
-
-
-def _simulated(
-    plan: Plan, profiles: Sequence[DeviceProfile], contexts: Sequence[int]
-) -> list[dict[str, Any]]:
-    """A row for each device and context: plain decoding, and where each drafter breaks even."""
-    from hyflash_bench.memory.simulate import Scene
-
-    rows = []
-    for profile in profiles:
-        scene = Scene(profile, plan.target, plan.bits, plan.kv_dtype)
-        for context in contexts:
-            row: dict[str, Any] = {
-                "device": profile.name,
-                "context_length": context,
-                "simulated_plain_tok_per_s": float(1 / scene.plain_seconds(context)),
-                "simulated_prefill_s": float(scene.prefill_seconds(context)),
-            }
-            for label, form in plan.drafters:
-                if form is None or not form.most_drafted:
-                    continue
-                length = min(form.most_drafted, plan.draft_budget)
-                pays = float(scene.break_even(form, length, context))
-                row[f"simulated_break_even {label}"] = round(pays, 4)
-            rows.append(row)
-    return rows
 
 
 def _confirmed(plan: Plan, target: str) -> list[dict[str, Any]]:
@@ -312,7 +286,7 @@ def _show(document: dict[str, Any], plan: Plan, contexts: Sequence[int]) -> None
 def _check_output(path: Path | None) -> None:
     from hyflash_bench.results.export import FORMATS
 
-    known = [f".{name}" for name in ("json", *FORMATS)]
+    known = [f".{name}" for name in dict.fromkeys(("json", *FORMATS))]
     if path is not None and path.suffix not in known:
         raise UnknownName("format of tables", path.suffix, known)
 

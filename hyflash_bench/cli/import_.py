@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from hyflash_bench.cli.base import PathType, option, typed
 from hyflash_bench.cli.base import command as declare
-from hyflash_bench.cli.base import option, typed
 
 __all__ = ["command"]
 
@@ -21,7 +21,7 @@ __all__ = ["command"]
         "import profile_export.jsonl --temperature 0 -o results/aiperf",
     ),
 )
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, type=PathType(), metavar="FILE...")
 @option(
     "--format",
     "format_name",
@@ -33,7 +33,7 @@ __all__ = ["command"]
     "--output-path",
     "-o",
     required=True,
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PathType(file_okay=False),
     metavar="DIR",
     help="Run folder to write, or to add to.",
 )
@@ -56,7 +56,7 @@ __all__ = ["command"]
 @click.option("--plain", is_flag=True, help="The file is plain decoding, which others are compared to.")
 @click.option(
     "--before",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=PathType(dir_okay=False),
     metavar="FILE",
     help="With vllm-metrics: an earlier reading, whose counts are taken off.",
 )

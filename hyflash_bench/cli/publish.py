@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from hyflash_bench.cli.base import PathType
 from hyflash_bench.cli.base import command as declare
 
 __all__ = ["command"]
@@ -19,13 +20,13 @@ __all__ = ["command"]
         "publish --to site --remove RUN",
     ),
 )
-@click.argument("runs", nargs=-1, metavar="[RUN]...", type=click.Path(path_type=Path))
+@click.argument("runs", nargs=-1, metavar="[RUN]...", type=PathType())
 @click.option(
     "--to",
     "folder",
     required=True,
     metavar="DIR",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PathType(file_okay=False),
     help="The site: a new or empty folder, or one that was published before.",
 )
 @click.option("--title", help="Title of the site. [default: the one it has]")

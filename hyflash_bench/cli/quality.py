@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hyflash_bench.cli.base import backend_option, json_option, option, typed
+from hyflash_bench.cli.base import PathType, backend_option, json_option, option, typed
 from hyflash_bench.cli.base import command as declare
 from hyflash_bench.cli.run import stoppable
 
 if TYPE_CHECKING:
-    from hyflash_bench.integrations.quality import Outcome, Score
+    from hyflash_bench.integrations.quality import Outcome
+    from hyflash_bench.integrations.scores import Score
 
 __all__ = ["command"]
 
@@ -38,7 +39,7 @@ __all__ = ["command"]
 )
 @option(
     "--include-path",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PathType(file_okay=False),
     metavar="DIR",
     multiple=True,
     help="Folder with tasks of your own. Repeatable.",
@@ -92,6 +93,13 @@ __all__ = ["command"]
 @option(
     "--draft-budget", type=int, metavar="N", shown="16", help="Most tokens a drafter may propose in one step."
 )
+@option(
+    "--batch-size",
+    type=int,
+    metavar="N",
+    shown="as many as fit",
+    help="Most answers of one question that are scored in one pass, where texts are scored and not written.",
+)
 @option("--seed", type=int, metavar="N", shown="0", help="Seed of texts and of drawn tokens.")
 @option(
     "--dtype",
@@ -109,12 +117,12 @@ __all__ = ["command"]
 )
 @option(
     "--output-path",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PathType(file_okay=False),
     metavar="DIR",
     shown="results/quality-TASKS-TARGET",
     help="Exactly the run folder to write.",
 )
-@option("--fresh", is_flag=True, help="Replace a run that the folder holds.")
+@option("--fresh", is_flag=True, help="Discard what the folder holds, instead of going on with it.")
 @json_option
 @click.pass_context
 def command(
@@ -124,23 +132,28 @@ def command(
 
     Use it to see that a drafter leaves quality alone, and what it brings on real tasks. Greedy scores must be
     equal; if a reply differs from the target's own, the task is shown as a mismatch. Writes a run folder
-    that show and report read, with the scores in quality.json; its path is the only line on stdout. Needs
-    lm-eval (pip install 'hyflash-bench[lm-eval]'). Exit code: 0 all equal, 1 a mismatch or a drafter
-    that failed, 2 usage, 130 interrupted.
+    that show and report read, with the scores in quality.json; its path is the only line on stdout. The same
+    command goes on where it was stopped. Needs lm-eval (pip install 'hyflash-bench[lm-eval]'). Exit code:
+    0 all equal, 1 a mismatch or a drafter that failed, 2 usage, 130 interrupted.
     """
     os.environ["TQDM_DISABLE"] = "1"  # read when tqdm is imported; the console alone shows progress
     from hyflash_bench import console
-    from hyflash_bench.integrations.quality import QualitySpec, measure, prepare
+    from hyflash_bench.integrations.asked import QualitySpec
+    from hyflash_bench.integrations.quality import measure, prepare
 
     given = {key: value for key, value in flags.items() if value is not None and value != ()}
     names = [name.strip() for text in flags["tasks"] for name in text.split(",")]
     spec = QualitySpec.of({**given, "tasks": tuple(filter(None, names))})
-    with stoppable():
-        prepared = prepare(spec, console.Progress())
-        with console.Progress() as progress:
-            outcome = measure(
-                prepared, output_path=output_path, fresh=fresh, listener=progress, command=typed(ctx)
-            )
+    try:
+        with stoppable():
+            prepared = prepare(spec, console.Progress())
+            with console.Progress() as progress:
+                outcome = measure(
+                    prepared, output_path=output_path, fresh=fresh, listener=progress, command=typed(ctx)
+                )
+    except KeyboardInterrupt:
+        console.note("What was answered is stored; the same command goes on.")
+        raise
     if as_json:
         from dataclasses import asdict
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from hyflash_bench.cli.base import PathType
 from hyflash_bench.cli.base import command as declare
 
 __all__ = ["command"]
@@ -20,13 +21,13 @@ __all__ = ["command"]
         "report results/RUN -o report.html --images figures",
     ),
 )
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=PathType())
 @click.option(
     "-o",
     "--output",
     required=True,
     metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    type=PathType(dir_okay=False, allow_dash=True),
     help="HTML file to write; - is stdout.",
 )
 @click.option("--title", help="Title of the page. [default: made from the target and the suites]")
@@ -43,7 +44,7 @@ __all__ = ["command"]
 @click.option(
     "--images",
     metavar="DIR",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PathType(file_okay=False),
     help="Write every figure as SVG and PNG into a folder too. Needs the extra images and a Chromium.",
 )
 def command(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hyflash_bench.cli.base import backend_option, option, typed
+from hyflash_bench.cli.base import PathType, backend_option, option, typed
 from hyflash_bench.cli.base import command as declare
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ __all__ = ["command", "show_plan", "stoppable"]
     type=click.Choice(["stop", "no-draft", "window"]),
     shown="stop",
     help="At a cap: stop there, go on without the drafter, or replay with one that keeps a window of the "
-    "context (full-context can).",
+    "context (see ls drafters -v: window).",
 )
 @option(
     "--cap-kind",
@@ -216,14 +216,14 @@ __all__ = ["command", "show_plan", "stoppable"]
 )
 @option(
     "--output-path",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PathType(file_okay=False),
     metavar="DIR",
     shown="results/SUITE-TARGET",
     help="Exactly the run folder to write, or to continue.",
 )
 @option(
     "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=PathType(dir_okay=False),
     metavar="FILE",
     help="YAML with the same names as these options; options win over it.",
 )

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
+from hyflash_bench.cli.base import PathType, json_option
 from hyflash_bench.cli.base import command as declare
-from hyflash_bench.cli.base import json_option
 
 __all__ = ["command"]
 
 
 @declare("show", examples=("show results/RUN", "show results/RUN --json"))
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=PathType())
 @json_option
 def command(run: Path, as_json: bool) -> None:
     """Show a run as tables: headline, by context, failures.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from hyflash_bench.cli.base import PathType, json_option, option
 from hyflash_bench.cli.base import command as declare
-from hyflash_bench.cli.base import json_option, option
 from hyflash_bench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _PARTS = (
         "simulate results/RUN --device host --against-measured",
     ),
 )
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=PathType())
 @option(
     "--device",
     "--devices",
@@ -71,7 +71,7 @@ _PARTS = (
     "-o",
     "--output",
     metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=PathType(dir_okay=False),
     help="Write the table as .csv, .md, .tex or .parquet.",
 )
 def command(

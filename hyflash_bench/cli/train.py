@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hyflash_bench.cli.base import EXIT_INTERRUPTED, backend_option, option
+from hyflash_bench.cli.base import EXIT_INTERRUPTED, PathType, backend_option, option, taps_option
 from hyflash_bench.cli.base import command as declare
 
 if TYPE_CHECKING:
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
+def _names(text: str | None) -> list[str]:
+    """Take a list with commas apart."""
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
 @declare(
     "train",
     examples=(
@@ -27,6 +32,7 @@ __all__ = ["command"]
         "train hyflash full-context window medusa eagle --corpus corpora/default --steps 3000",
         "train --drafters hyflash:num_layers=3,window:window=32 --corpus corpora/default --dry-run",
         "train hyflash hyflash:memory=gated-linear window-equal-bytes memory-only --corpus corpora/default",
+        "train hyflash 'hyflash:label=slow,half_lives=[256,8192]' --corpus corpora/default",
     ),
 )
 @click.argument("more", nargs=-1, metavar="[DRAFTER]...")
@@ -38,7 +44,8 @@ __all__ = ["command"]
     multiple=True,
     shown="those that are shipped",
     help="NAME or NAME:key=value,key=value of hyflash, full-context, window, window-equal-bytes, "
-    "memory-only, medusa, eagle. Repeatable, or a list with commas.",
+    "memory-only, medusa, eagle; label=WORD names a variant, [1,2] is a list. Repeatable, or a list "
+    "with commas.",
 )
 @option("--corpus", metavar="DIR", help="Folder made by: hyflash-bench corpus build.")
 @option("--target", metavar="ID", shown="smollm2-135m", help="Model to draft for.")
@@ -46,7 +53,18 @@ __all__ = ["command"]
 @option(
     "--max-minutes", type=float, metavar="M", help="Save and stop after so long; the same command goes on."
 )
-@option("--init-from", metavar="DIR", help="Start from drafters that a former training exported there.")
+@taps_option("Layers of the target that drafters read.")
+@option(
+    "--init-from",
+    metavar="DIR",
+    help="Start from the drafters that a former training exported there, or all from the one in this folder.",
+)
+@option(
+    "--init-without",
+    metavar="PART,...",
+    callback=lambda ctx, param, value: tuple(_names(value)),
+    help="Parts of these that are left behind, as in copying,markov; they start as in a new training.",
+)
 @option(
     "--match",
     type=click.Choice(["full-context", "none"]),
@@ -95,14 +113,14 @@ __all__ = ["command"]
 )
 @option(
     "--output-path",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PathType(file_okay=False),
     metavar="DIR",
     shown="drafters/TARGET",
     help="Folder to write, or to go on with.",
 )
 @option(
     "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=PathType(dir_okay=False),
     metavar="FILE",
     help="YAML with these names and further ones; see recipe.yaml of any drafter. Options win over it.",
 )
@@ -206,6 +224,26 @@ def _show(event: Event) -> None:
             padded = [{key: row.get(key) for key in columns} for row in rows]
             kept = [key for key in columns if key not in ("step", "tokens_seen", "num_skipped")]
             console.table(padded, f"Held out, step {step}", kept, err=True)
+        case events.Examined(step=step, rows=rows):
+            _show_contexts(step, rows)
+
+
+def _show_contexts(step: int, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Acceptance lengths, a column for each span of contexts; then the gains on the first drafter."""
+    from hyflash_bench import console
+    from hyflash_bench.training.card import estimate_text
+
+    def pivot(name: str, sign: str = "") -> list[dict[str, Any]]:
+        table: dict[str, dict[str, Any]] = {}
+        for row in rows:
+            line = table.setdefault(row["drafter"], {"drafter": row["drafter"]})
+            line[f"{row['context_from']}-{row['context_to']}"] = estimate_text(row, name, sign)
+        return list(table.values())
+
+    lengths = pivot("acceptance_length")
+    console.table(lengths, f"By context, step {step}", err=True)
+    if len(lengths) > 1:
+        console.table(pivot("gain", "+")[1:], f"Above {lengths[0]['drafter']}", err=True)
 
 
 def _show_plan(plan: TrainingPlan) -> None:

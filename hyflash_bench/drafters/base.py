@@ -101,8 +101,8 @@ class Features:
         )
 
     @staticmethod
-    def concatenate(parts: Iterable[Features]) -> Features:
-        """Features of consecutive spans as one span."""
+    def concatenate(parts: Iterable[Features], dim: int = 0) -> Features:
+        """Features of consecutive spans as one span, along the dimension of positions."""
         spans = list(parts)
         if not spans:
             return Features()
@@ -111,10 +111,10 @@ class Features:
 
         def joined(rows: list[Tensor | None]) -> Tensor | None:
             present = [row for row in rows if row is not None]
-            return torch.cat(present) if present else None
+            return torch.cat(present, dim) if present else None
 
         return Features(
-            taps={layer: torch.cat([span.taps[layer] for span in spans]) for layer in spans[0].taps},
+            taps={layer: torch.cat([span.taps[layer] for span in spans], dim) for layer in spans[0].taps},
             last_hidden=joined([span.last_hidden for span in spans]),
             logits=joined([span.logits for span in spans]),
         )

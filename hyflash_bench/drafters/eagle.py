@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from hyflash_bench.drafters.base import Draft, Features, Held, MemoryKind
+from hyflash_bench.drafters.draft_tree import DraftTree
 from hyflash_bench.drafters.networks.copying import with_votes
 from hyflash_bench.drafters.networks.eagle import EagleNetwork
 from hyflash_bench.drafters.networks.public_eagle import PublicEagle
@@ -49,6 +50,9 @@ class Eagle(TrainedDrafter):
             0, ge=0, le=32, description="Levels of a tree; 0 for as many as it was trained for."
         )
         total_tokens: int = Field(16, ge=1, le=256, description="Most tokens in a tree.")
+        window: int = Field(
+            0, ge=0, description="Attend to so many of the last verified pairs only; 0 for all."
+        )
 
     options: Options
     network: EagleNetwork | PublicEagle
@@ -58,14 +62,14 @@ class Eagle(TrainedDrafter):
     def reset(self) -> None:
         """See :meth:`Drafter.reset`."""
         gain, target = self.network.mlp_norm.weight, self.network.config.target
-        self._num_observed = 0
+        self._num_observed = self._num_held = 0
         self._copies = self._new_copies()
         self._last = gain.new_zeros(1, len(gain))
         self._cache = KVRows(
             num_layers=1,
             num_kv_heads=target.num_kv_heads,
             head_dim=target.head_dim,
-            num_slots=eagle_rows(0, self._most_ahead),
+            num_slots=self._capacity,
             dtype=gain.dtype,
             device=gain.device,
             kv_dtype=self.options.kv_dtype,
@@ -84,12 +88,15 @@ class Eagle(TrainedDrafter):
             following, before = tokens, torch.cat([self._last, g[:-1]])
         else:
             following, before = tokens[1:], g[:-1]
-        start = self._num_pairs
+        if self.options.window:  # what no later token will see is not kept
+            following, before = following[-self.options.window :], before[-self.options.window :]
         self._num_observed += len(tokens)
-        self._grow(start)
+        self._make_room(len(following))
         if len(following) > 0:
             pairs = self.network.pair(following, before)
-            self._cache.write(0, start, *self.network.keys_values(pairs, self._tables(start, len(following))))
+            tables = self._tables(self._num_pairs - len(following), len(following))
+            self._cache.write(0, self._num_held, *self.network.keys_values(pairs, tables))
+            self._num_held += len(following)
         self._last.copy_(g[-1:])
         if self._copies is not None:
             self._copies.extend(tokens, g)
@@ -118,14 +125,25 @@ class Eagle(TrainedDrafter):
         config, target = self.network.config, self.network.config.target
         row_bytes = kv_row_bytes(target.num_kv_heads, target.head_dim, self._cache.kv_dtype)
         size = self._last.element_size()
-        held = eagle_held(config, context_length, size, self._most_ahead, kv_row_bytes=row_bytes)
+        held = eagle_held(
+            config,
+            context_length,
+            size,
+            self._most_ahead,
+            limit=self.options.window,
+            kv_row_bytes=row_bytes,
+        )
         return super().memory_formula(context_length) | held
+
+    def within(self, num_bytes: int) -> Eagle:
+        """See :meth:`Drafter.within`."""
+        return self._shrunk(num_bytes, self._most_ahead)
 
     # A chain
 
     def _likeliest(self, last_token: int, length: int) -> Draft:
         tokens, g, confidence = [last_token], self._last, 1.0
-        votes = self._votes(last_token)
+        votes = self._votes(self._anchor(last_token))
         for slot in range(length):
             g = self._run_ahead(tokens[-1:], g, slot, slot)
             logits = self._logits(g, votes, slot)[0]
@@ -139,7 +157,7 @@ class Eagle(TrainedDrafter):
     def _drawn(self, last_token: int, length: int, sampler: Sampler) -> Draft:
         tokens, g = [last_token], self._last
         rows: list[Tensor] = []
-        votes = self._votes(last_token)
+        votes = self._votes(self._anchor(last_token))
         for slot in range(length):
             g = self._run_ahead(tokens[-1:], g, slot, slot)
             rows.append(self._probabilities(self._logits(g, votes, slot), sampler))
@@ -147,7 +165,7 @@ class Eagle(TrainedDrafter):
         return Draft.chain(tokens[1:], torch.cat(rows))
 
     def _scored(self, last_token: int, along: Tensor, sampler: Sampler) -> Draft:
-        g, votes = self._last, self._votes(last_token)
+        g, votes = self._last, self._votes(self._anchor(last_token))
         logits: list[Tensor] = []
         for slot, token in enumerate([last_token, *along.tolist()][: len(along)]):
             g = self._run_ahead([token], g, slot, slot)
@@ -168,10 +186,10 @@ class Eagle(TrainedDrafter):
     # A tree
 
     def _draft_tree(self, last_token: int, budget: int) -> Draft:
-        tree = _Tree()
+        tree = DraftTree()
         children = min(self.options.top_k, self.network.config.draft_vocab_size)
         nodes, g = [-1], self._run_ahead([last_token], self._last, 0, 0)
-        votes = self._votes(last_token)
+        votes = self._votes(self._anchor(last_token))
         for level in range(1, self._depth + 1):
             logits = self._logits(g, votes, level - 1)
             scores, found = logits.float().log_softmax(-1).topk(children)
@@ -208,11 +226,11 @@ class Eagle(TrainedDrafter):
             sees: ``[R, offset - 1 + R]``, which of the rows that the draft puts behind the first
                 one each token sees; None for all.
         """
-        network, start = self.network, self._num_pairs + offset
+        network, start = self.network, self._num_held + offset
         pairs = network.pair(torch.tensor(tokens), g)
         tables = self._tables(self._num_pairs + step, 1)
         self._cache.write(0, start, *network.keys_values(pairs, tables))
-        keys, values = self._cache.read(0, slice(0, start + len(tokens)))
+        keys, values = self._cache.read(0, slice(self._num_held - self._num_seen, start + len(tokens)))
         num_kv_heads, _, head_dim = keys.shape
         queries = network.queries(pairs, tables).view(len(tokens), num_kv_heads, -1, head_dim)
         group_size = queries.shape[2]
@@ -224,8 +242,8 @@ class Eagle(TrainedDrafter):
         return network.settle(g, pairs, by_row.flatten(1))
 
     def _mask(self, sees: Tensor, group_size: int) -> Tensor:
-        """Every row sees the verified pairs and the first one ahead; ``[R * group_size, keys]``."""
-        known = sees.new_ones(len(sees), self._num_pairs + 1)
+        """Every row sees verified pairs and the first one ahead; ``[R * group_size, keys]``."""
+        known = sees.new_ones(len(sees), self._num_seen + 1)
         return torch.cat([known, sees], dim=1).repeat_interleave(group_size, 0).to(self._last.device)
 
     def _tables(self, start: int, count: int) -> tuple[Tensor, Tensor]:
@@ -245,54 +263,20 @@ class Eagle(TrainedDrafter):
             return 1 + self.options.top_k * (self._depth - 1)
         return self.network.config.num_slots
 
-    def _grow(self, num_kept: int) -> None:
-        capacity = eagle_rows(self._num_observed, self._most_ahead)
-        if capacity > self._cache.num_slots:
-            self._cache.resize(capacity, slice(0, num_kept))
-
-
-class _Tree:
-    """Nodes in the order of levels: tokens, parents and the log-probabilities of their paths."""
-
-    def __init__(self) -> None:
-        self.tokens: list[int] = []
-        self.parents: list[int] = []
-        self._scores: list[float] = []
-        self._level = range(0)
-        self._entered: dict[int, list[int]] = {}
+    @property
+    def _num_seen(self) -> int:
+        """Verified pairs that are attended to, the last of those that are held."""
+        return min(self._num_held, self.options.window or self._num_held)
 
     @property
-    def num_entered(self) -> int:
-        """Nodes that were gone on from."""
-        return len(self._entered)
+    def _capacity(self) -> int:
+        return eagle_rows(self._num_observed, self._most_ahead, self.options.window)
 
-    def add(self, parents: Sequence[int], tokens: list[list[int]], scores: list[list[float]]) -> None:
-        """A level: the children of each parent, the likeliest first."""
-        begin = len(self.tokens)
-        for parent, row, values in zip(parents, tokens, scores, strict=True):
-            base = self._scores[parent] if parent >= 0 else 0.0
-            self.tokens += row
-            self.parents += [parent] * len(row)
-            self._scores += [base + value for value in values]
-        self._level = range(begin, len(self.tokens))
-
-    def frontier(self, count: int) -> list[int]:
-        """The likeliest nodes of the last level."""
-        return sorted(self._level, key=lambda node: -self._scores[node])[:count]
-
-    def enter(self, nodes: Sequence[int]) -> Tensor:
-        """Go on from some nodes: which of those entered so far each sees, ``[R, entered]``."""
-        first = len(self._entered)
-        for place, node in enumerate(nodes, start=first):
-            self._entered[node] = [*self._entered.get(self.parents[node], []), place]
-        sees = torch.zeros(len(nodes), len(self._entered), dtype=torch.bool)
-        for row, node in zip(sees, nodes, strict=True):
-            row[self._entered[node]] = True
-        return sees
-
-    def best(self, count: int) -> Draft:
-        """The likeliest nodes of all; a parent is never less likely than its child."""
-        chosen = sorted(sorted(range(len(self.tokens)), key=lambda node: -self._scores[node])[:count])
-        places = {node: place for place, node in enumerate(chosen)} | {-1: -1}
-        tokens = torch.tensor([self.tokens[node] for node in chosen])
-        return Draft(tokens, torch.tensor([places[self.parents[node]] for node in chosen]))
+    def _make_room(self, num_rows: int) -> None:
+        """For rows that arrive and those that a draft puts behind them."""
+        if self._num_held + num_rows + self._most_ahead <= self._cache.num_slots:
+            return
+        window = self.options.window
+        kept = min(self._num_held, window - num_rows) if window else self._num_held
+        self._cache.resize(self._capacity, slice(self._num_held - kept, self._num_held))
+        self._num_held = kept

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from copy import copy
-
 from pydantic import Field
 
 from hyflash_bench.drafters.networks.block import BlockConfig
 from hyflash_bench.drafters.networks.block_drafting import BlockDrafter
 from hyflash_bench.drafters.networks.context_state import ContextState, GrowingState
 from hyflash_bench.drafters.trained import TrainedOptions
-from hyflash_bench.footprint import BLOCK_ROWS, rounded_up
 
 __all__ = ["FullContext"]
 
@@ -34,24 +31,8 @@ class FullContext(BlockDrafter):
         return config.attention == "full"
 
     def within(self, num_bytes: int) -> FullContext:
-        """See :meth:`Drafter.within`; bytes come in blocks of rows, and a window fills its blocks."""
-
-        def with_window(num_blocks: int) -> FullContext:
-            # There is room for as many rows again as the window has, and for the slots of a draft.
-            rows = (num_blocks * BLOCK_ROWS - self.network.config.num_slots) // 2
-            window = min(rows, self.options.window or rows)
-            shrunk = copy(self)
-            shrunk.options = self.options.model_copy(update={"window": window})
-            shrunk.reset()
-            return shrunk
-
-        def total(num_blocks: int) -> int:
-            return sum(with_window(num_blocks).memory_formula(0).values())
-
-        first = rounded_up(self.network.config.num_slots + 2, BLOCK_ROWS) // BLOCK_ROWS
-        a_block = total(first + 1) - total(first)
-        more = max(0, num_bytes - total(first)) // a_block if a_block else 0
-        return with_window(first + more)
+        """See :meth:`Drafter.within`."""
+        return self._shrunk(num_bytes, self.network.config.num_slots)
 
     def _new_state(self) -> ContextState:
         return GrowingState(self.network, self.options.window, kv_dtype=self.options.kv_dtype)

@@ -15,13 +15,16 @@ from hyflash_bench.drafters.formats.load import Network
 from hyflash_bench.drafters.networks.block import BlockConfig, BlockNetwork
 from hyflash_bench.drafters.networks.block_drafting import BlockDrafter
 from hyflash_bench.drafters.networks.context_state import ContextState, WindowState, state_shape
+from hyflash_bench.drafters.networks.copy_state import CopyState
+from hyflash_bench.drafters.networks.recall import Recall
 from hyflash_bench.drafters.trained import TrainedOptions
 from hyflash_bench.errors import DrafterError
 
 __all__ = ["FOREIGN_FILE", "HyFlash"]
 
 FOREIGN_FILE = "foreign.safetensors"
-"""Beside a checkpoint: tensor ``state`` of another document, for ``memory=foreign``."""
+"""Beside a checkpoint: what other documents left in the memory, ``state``, and in the recall,
+``recall.keys`` and ``recall.named``; for ``memory=foreign``."""
 
 
 class HyFlash(BlockDrafter):
@@ -52,26 +55,41 @@ class HyFlash(BlockDrafter):
         super()._adopt(network, folder)
         assert isinstance(network, BlockNetwork)
         self._fixed: Tensor | None = None
-        if self.options.memory == "zero":
-            self._fixed = torch.zeros(state_shape(network.config))
-        elif self.options.memory == "foreign":
-            self._fixed = _read_foreign(folder / FOREIGN_FILE, network.config)
+        self._fixed_recall: Recall | None = None
+        if self.options.memory == "own":
+            return
+        self._fixed = torch.zeros(state_shape(network.config))
+        if network.copying is not None and network.copying.num_recalled:
+            self._fixed_recall = Recall.of(network.copying)
+        if self.options.memory == "foreign":
+            _read_foreign(folder / FOREIGN_FILE, self._fixed, self._fixed_recall)
 
     def _new_state(self) -> ContextState:
         return WindowState(self.network, self._fixed, kv_dtype=self.options.kv_dtype)
 
+    def _new_copies(self) -> CopyState | None:
+        if self._fixed_recall is None:
+            return super()._new_copies()
+        return CopyState(self.network, self._fixed_recall, is_fixed=True)
 
-def _read_foreign(path: Path, config: BlockConfig) -> Tensor:
+
+def _read_foreign(path: Path, state: Tensor, recall: Recall | None) -> None:
+    """Fill a state, and what is recalled if anything is, with what other documents left."""
+    wanted = {"state": state}
+    if recall is not None:
+        wanted |= {"recall.keys": recall.keys, "recall.named": recall.named}
     try:
-        state = load_file(path)["state"]
+        stored = load_file(path)
+        found = {name: stored[name] for name in wanted}
     except (OSError, SafetensorError, KeyError) as error:
         raise DrafterError(
-            f"memory=foreign needs another document's state, tensor 'state' in {path}, which cannot be "
-            f"read: {error}. Take a checkpoint that has one, or memory=own or memory=zero."
+            f"memory=foreign needs what another document left, tensors {', '.join(wanted)} in {path}, which "
+            f"cannot be read: {error}. Take a checkpoint that has them, or memory=own or memory=zero."
         ) from None
-    if state.shape != state_shape(config):
-        raise DrafterError(
-            f"{path}: state is {list(state.shape)}, this network's is {list(state_shape(config))}. "
-            "Use the file that was written with the checkpoint."
-        )
-    return state
+    for name, own in wanted.items():
+        if found[name].shape != own.shape:
+            raise DrafterError(
+                f"{path}: {name} is {list(found[name].shape)}, this network's is {list(own.shape)}. "
+                "Use the file that was written with the checkpoint."
+            )
+        own.copy_(found[name])

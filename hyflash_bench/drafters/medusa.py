@@ -15,6 +15,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from hyflash_bench.data import expanded
 from hyflash_bench.drafters.base import Draft, Features, Held, MemoryKind
 from hyflash_bench.drafters.networks.copying import with_votes
 from hyflash_bench.drafters.networks.medusa import MedusaNetwork
@@ -64,7 +65,7 @@ class Medusa(TrainedDrafter):
         self._copies = self._new_copies()
         config = self.network.config
         if self.options.tree and self.options.tree_paths:
-            file = FilePath(self.options.tree_paths).expanduser()
+            file = expanded(self.options.tree_paths)
             self._tree = _static_tree(file, config.num_slots, config.draft_vocab_size)
         else:
             self._tree = _fixed_tree(self._num_nodes, config.num_slots, config.draft_vocab_size)
@@ -109,7 +110,8 @@ class Medusa(TrainedDrafter):
 
     def _logits(self, last_token: int, length: int) -> Tensor:
         """``[length, V_d]`` of the first slots."""
-        logits, votes = self.network.logits(self._row, length)[0], self._votes(last_token)
+        logits = self.network.logits(self._row, length)[0]
+        votes = self._votes(self._anchor(last_token))
         return logits if votes is None else with_votes(logits, votes[:length])
 
     def _draft_tree(self, last_token: int, budget: int) -> Draft:

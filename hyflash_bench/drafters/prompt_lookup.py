@@ -14,8 +14,10 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from hyflash_bench.drafters.base import Draft, Drafter, DrafterOptions, Features, Held
+from hyflash_bench.drafters.base import Draft, Drafter, DrafterOptions, Features, Held, MemoryKind
+from hyflash_bench.drafters.recent import RecentText, widest
 from hyflash_bench.drafters.sampler import Sampler
+from hyflash_bench.spec.base import MAX_COUNT
 
 __all__ = ["PromptLookup"]
 
@@ -37,6 +39,13 @@ class PromptLookup(Drafter):
             "latest", description="Which of several earlier occurrences is continued."
         )
 
+        window: int = Field(
+            0,
+            ge=0,
+            le=MAX_COUNT,
+            description="Keep and look through so many of the last tokens only, without an index; 0 for all.",
+        )
+
         @model_validator(mode="after")
         def _ordered(self) -> Self:
             if self.min_ngram > self.max_ngram:
@@ -55,9 +64,13 @@ class PromptLookup(Drafter):
         sizes = range(self.options.max_ngram, self.options.min_ngram - 1, -1)
         keep_first = self.options.match == "first"
         self._indexes = [_NgramIndex(size, keep_first) for size in sizes]
+        self._recent = RecentText(self.options.window)
 
     def observe(self, tokens: Tensor, features: Features) -> None:
         """See :meth:`Drafter.observe`."""
+        if self.options.window:
+            self._recent.extend(tokens)
+            return
         arrived: list[int] = tokens.tolist()
         for index in self._indexes:
             index.extend(arrived)
@@ -65,19 +78,41 @@ class PromptLookup(Drafter):
 
     def draft(self, last_token: int, budget: int, sampler: Sampler, along: Tensor | None = None) -> Draft:
         """See :meth:`Drafter.draft`."""
+        start = self._place_after(last_token)
+        if start is None:
+            return Draft.empty()
         length = min(budget, self.options.num_draft_tokens)
-        for index in self._indexes:
-            start = index.place_after(last_token)
-            if start is not None:
-                # The text ends with the last token, which is not observed yet.
-                copied = [*self._tokens[start : start + length], last_token]
-                return Draft.chain(copied[:length])
-        return Draft.empty()
+        span = slice(start, start + length)
+        copied = self._recent.ids[span].tolist() if self.options.window else self._tokens[span]
+        # The text ends with the last token, which is not observed yet.
+        return Draft.chain([*copied, last_token][:length])
 
     def memory(self) -> list[Held]:
         """See :meth:`Drafter.memory`."""
+        if self.options.window:
+            return self._recent.held()
         num_bytes = sys.getsizeof(self._tokens) + sum(index.num_bytes for index in self._indexes)
         return [Held("buffer", num_bytes=num_bytes)]
+
+    def memory_formula(self, context_length: int) -> dict[MemoryKind, int] | None:
+        """See :meth:`Drafter.memory_formula`; there is one with a window only."""
+        return self._recent.formula(context_length) if self.options.window else None
+
+    def within(self, num_bytes: int) -> PromptLookup:
+        """See :meth:`Drafter.within`."""
+        window = widest(num_bytes, self.options.window)
+        return PromptLookup(self.options.model_copy(update={"window": window}))
+
+    def _place_after(self, last_token: int) -> int | None:
+        """Where the text goes on from the earlier occurrence that is copied from."""
+        for index in self._indexes:
+            if self.options.window:
+                places = self._recent.places_after(last_token, index.size)
+                if len(places):
+                    return int(places[0 if self.options.match == "first" else -1])
+            elif (place := index.place_after(last_token)) is not None:
+                return place
+        return None
 
 
 class _NgramIndex:
@@ -88,7 +123,7 @@ class _NgramIndex:
     """
 
     def __init__(self, size: int, keep_first: bool) -> None:
-        self._size = size
+        self.size = size
         self._keep_first = keep_first
         self._mask = (1 << TOKEN_BITS * size) - 1
         self._last_ngram = 0
@@ -99,7 +134,7 @@ class _NgramIndex:
         places, mask = self._place_after, self._mask
         ngram, position = self._last_ngram, self._length
         for token in tokens:
-            if position >= self._size and not (self._keep_first and ngram in places):
+            if position >= self.size and not (self._keep_first and ngram in places):
                 places[ngram] = position
             ngram = (ngram << TOKEN_BITS | token) & mask
             position += 1
@@ -107,13 +142,13 @@ class _NgramIndex:
 
     def place_after(self, last_token: int) -> int | None:
         """Where the n-gram that ends with ``last_token`` is followed by something."""
-        if self._length + 1 < self._size:
+        if self._length + 1 < self.size:
             return None
         ngram = (self._last_ngram << TOKEN_BITS | last_token) & self._mask
         indexed = self._place_after.get(ngram)
         # The n-gram before the last token is followed by that token: it can only be the same
         # n-gram when one token is repeated, and is then the latest match.
-        is_repetition = self._length >= self._size and ngram == self._last_ngram
+        is_repetition = self._length >= self.size and ngram == self._last_ngram
         if is_repetition and not (self._keep_first and indexed is not None):
             return self._length
         return indexed

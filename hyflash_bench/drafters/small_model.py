@@ -1,7 +1,8 @@
 """A smaller language model drafts for a larger one (Leviathan et al., 2211.17192).
 
 It keeps a KV cache of its own, ahead of the verified text by what it drafted last; those rows are
-kept where the engine accepted them and cut off where it did not.
+kept where the engine accepted them and cut off where it did not. It cannot keep less of the context: its
+passes attend to every row of the cache, and without the first rows it is another model.
 """
 
 from __future__ import annotations

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from hyflash_bench.drafters.automaton import Match, SuffixAutomaton
-from hyflash_bench.drafters.base import Draft, Drafter, DrafterOptions, Features, Held
+from hyflash_bench.drafters.automaton import SuffixAutomaton
+from hyflash_bench.drafters.base import Draft, Drafter, DrafterOptions, Features, Held, MemoryKind
+from hyflash_bench.drafters.recent import RecentText, widest
 from hyflash_bench.drafters.sampler import Sampler
+from hyflash_bench.spec.base import MAX_COUNT
 
 __all__ = ["Suffix"]
 
@@ -43,6 +45,12 @@ class Suffix(Drafter):
         tree: bool = Field(
             False, description="Propose the likeliest paths as a tree instead of the best chain."
         )
+        window: int = Field(
+            0,
+            ge=0,
+            le=MAX_COUNT,
+            description="Keep and look through so many of the last tokens only, without a tree; 0 for all.",
+        )
 
     options: Options
 
@@ -52,15 +60,21 @@ class Suffix(Drafter):
 
     def reset(self) -> None:
         """See :meth:`Drafter.reset`."""
-        self._automaton = SuffixAutomaton(self.options.max_depth)
+        depth, window = self.options.max_depth, self.options.window
+        self._recent = RecentText(window, depth) if window else None
+        self._automaton = SuffixAutomaton(depth)
+        self._text: _Text = self._recent or self._automaton
 
     def observe(self, tokens: Tensor, features: Features) -> None:
         """See :meth:`Drafter.observe`."""
-        self._automaton.extend(tokens.tolist())
+        if self._recent is None:
+            self._automaton.extend(tokens.tolist())
+        else:
+            self._recent.extend(tokens)
 
     def draft(self, last_token: int, budget: int, sampler: Sampler, along: Tensor | None = None) -> Draft:
         """See :meth:`Drafter.draft`."""
-        match = self._automaton.longest_match(last_token)
+        match = self._text.longest_match(last_token)
         num_tokens = min(budget, self.options.num_draft_tokens)
         longest_path = self._longest_path(match)
         if self.options.tree:
@@ -69,42 +83,53 @@ class Suffix(Drafter):
 
     def memory(self) -> list[Held]:
         """See :meth:`Drafter.memory`."""
+        if self._recent is not None:
+            return self._recent.held()
         return [Held("buffer", num_bytes=self._automaton.num_bytes)]
 
-    def _longest_path(self, match: Match) -> int:
+    def memory_formula(self, context_length: int) -> dict[MemoryKind, int] | None:
+        """See :meth:`Drafter.memory_formula`; there is one with a window only."""
+        return None if self._recent is None else self._recent.formula(context_length)
+
+    def within(self, num_bytes: int) -> Suffix:
+        """See :meth:`Drafter.within`."""
+        window = widest(num_bytes, self.options.window)
+        return Suffix(self.options.model_copy(update={"window": window}))
+
+    def _longest_path(self, match: _Match) -> int:
         if match.length == 0:
             return 0
         return int(self.options.max_spec_factor * match.length) + self.options.max_spec_offset
 
-    def _chain(self, match: Match, length: int) -> Draft:
+    def _chain(self, match: _Match, length: int) -> Draft:
         tokens: list[int] = []
         probability = 1.0
         while len(tokens) < length and match.length > 0:
-            best = self._automaton.best_continuation(match)
+            best = self._text.best_continuation(match)
             if best is None:
                 break
             token, count = best
-            probability = probability * count / self._automaton.num_followed(match)
+            probability = probability * count / self._text.num_followed(match)
             if probability < self.options.min_token_prob:
                 break
             tokens.append(token)
-            match = self._automaton.follow(match, token)
+            match = self._text.follow(match, token)
         return Draft.chain(tokens)
 
-    def _tree(self, match: Match, longest_path: int, num_nodes: int) -> Draft:
+    def _tree(self, match: _Match, longest_path: int, num_nodes: int) -> Draft:
         """The likeliest nodes, best first, so that a parent always comes before its children."""
         tokens: list[int] = []
         parents: list[int] = []
         waiting: list[_Node] = []
         num_seen = 0
 
-        def grow(match: Match, parent: int, depth: int, probability: float) -> None:
+        def grow(match: _Match, parent: int, depth: int, probability: float) -> None:
             nonlocal num_seen
             if depth >= longest_path:
                 return
             for token, through in self._likely(match, probability):
                 num_seen += 1
-                following = self._automaton.follow(match, token)
+                following = self._text.follow(match, token)
                 heappush(waiting, _Node(-through, num_seen, token, parent, depth + 1, following))
 
         grow(match, parent=-1, depth=0, probability=1.0)
@@ -115,15 +140,15 @@ class Suffix(Drafter):
             grow(node.match, len(tokens) - 1, node.depth, -node.cost)
         return Draft(torch.tensor(tokens, dtype=torch.int64), torch.tensor(parents, dtype=torch.int64))
 
-    def _likely(self, match: Match, probability: float) -> Iterator[tuple[int, float]]:
+    def _likely(self, match: _Match, probability: float) -> Iterator[tuple[int, float]]:
         """Continuations with the probability of the path through them, likeliest first."""
-        best = self._automaton.best_continuation(match)
+        best = self._text.best_continuation(match)
         if match.length == 0 or best is None:
             return
-        total = self._automaton.num_followed(match)
+        total = self._text.num_followed(match)
         # The latest of the most frequent ones first, as in a chain.
         continuations = sorted(
-            self._automaton.continuations(match),
+            self._text.continuations(match),
             key=lambda one: (-one[1], one[0] != best[0], one[0]),
         )
         for token, count in continuations:
@@ -131,6 +156,27 @@ class Suffix(Drafter):
             if through < self.options.min_token_prob:
                 return
             yield token, through
+
+
+class _Match(Protocol):
+    """A substring of the text."""
+
+    @property
+    def length(self) -> int: ...
+
+
+class _Text(Protocol):
+    """A text that says what follows what in it; matches are its own."""
+
+    def longest_match(self, token: int) -> Any: ...
+
+    def follow(self, match: Any, token: int) -> Any: ...
+
+    def num_followed(self, match: Any) -> int: ...
+
+    def best_continuation(self, match: Any) -> tuple[int, int] | None: ...
+
+    def continuations(self, match: Any) -> Iterator[tuple[int, int]]: ...
 
 
 class _Node(NamedTuple):
@@ -141,4 +187,4 @@ class _Node(NamedTuple):
     token: int
     parent: int
     depth: int
-    match: Match
+    match: _Match

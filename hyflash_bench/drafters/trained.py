@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from copy import copy
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from pydantic import Field
@@ -23,10 +24,10 @@ from hyflash_bench.drafters.formats.load import Network, read_network
 from hyflash_bench.drafters.networks.checkpoint import find_checkpoint
 from hyflash_bench.drafters.networks.compiled import compile_passes
 from hyflash_bench.drafters.networks.copy_state import CopyState
-from hyflash_bench.drafters.networks.network import DraftNetwork
+from hyflash_bench.drafters.networks.network import Anchor, DraftNetwork
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.errors import DrafterError
-from hyflash_bench.footprint import KVChoice
+from hyflash_bench.footprint import KVChoice, widest_window
 from hyflash_bench.spec.sampling import GREEDY
 
 __all__ = ["TrainedDrafter", "TrainedOptions"]
@@ -45,6 +46,12 @@ class TrainedOptions(DrafterOptions):
     )
     copying: bool = Field(
         True, description="Copy from the last tokens, if the checkpoint learnt to; false for control."
+    )
+    recall_rows: int | None = Field(
+        None,
+        ge=0,
+        description="Rows before the last ones that it remembers to copy from, one of each pair of tokens; "
+        "0 for none, empty for as many as its checkpoint says.",
     )
     min_confidence: float = Field(
         0.0,
@@ -82,6 +89,8 @@ class TrainedDrafter(Drafter):
             raise DrafterError(
                 f"{folder} holds a network of kind {network.kind}; {self.name} needs {self.network_kind}."
             )
+        if self.options.recall_rows is not None:
+            self._recall(network, self.options.recall_rows)
         self._adopt(network, folder)
         self.network = network
         if self.options.compile:
@@ -107,6 +116,17 @@ class TrainedDrafter(Drafter):
                 f"{self.name}: compile=true failed: {reason} Install a C++ compiler (on a GPU: triton), or "
                 "leave compile out."
             ) from error
+
+    def _recall(self, network: Network, num_rows: int) -> None:
+        if not isinstance(network, DraftNetwork) or network.copying is None:
+            if num_rows:
+                raise DrafterError(
+                    f"{self.name}: recall_rows={num_rows} asks for rows to copy from, but its checkpoint "
+                    "does not copy. Leave it out, or take a checkpoint with a copy_window."
+                )
+            return
+        network.copying.num_recalled = num_rows
+        network.config = network.config.model_copy(update={"recall_rows": num_rows})
 
     def _adopt(self, network: Network, folder: Path) -> None:
         """Refuse a network that is not this drafter's, read what else it needs from its folder."""
@@ -153,11 +173,17 @@ class TrainedDrafter(Drafter):
             return CopyState(network)
         return None
 
-    def _votes(self, last_token: int) -> Tensor | None:
-        """What is copied to all slots, ``[B, V_d]``; None where nothing is."""
+    def _anchor(self, last_token: int) -> Anchor | None:
+        """What copying starts from; None where nothing is copied."""
         if self._copies is None or not self.options.copying:
             return None
-        return self._copies.votes(last_token)
+        return self._copies.anchor(last_token)
+
+    def _votes(self, anchor: Anchor | None) -> Tensor | None:
+        """What is copied to all slots, ``[B, V_d]``; None where nothing is."""
+        if anchor is None or self._copies is None or not self.options.copying:
+            return None
+        return self._copies.votes(anchor)
 
     def _held_copies(self) -> list[Held]:
         return [] if self._copies is None else self._copies.held()
@@ -186,6 +212,27 @@ class TrainedDrafter(Drafter):
     def _weight_bytes(self) -> int:
         tensors = [*self.network.parameters(), *self.network.buffers()]
         return sum(tensor.nbytes for tensor in tensors)
+
+    def _shrunk(self, num_bytes: int, num_ahead: int) -> Self:
+        """One with the widest window within some bytes, of a drafter that has the option ``window``.
+
+        Args:
+            num_bytes: Of all kinds.
+            num_ahead: Rows that a draft puts behind the verified ones.
+        """
+
+        def bytes_with(window: int) -> int:
+            return sum(self._with_window(window).memory_formula(0).values())
+
+        asked: int = self.options.window  # type: ignore[attr-defined]
+        window = widest_window(num_bytes, bytes_with, num_ahead)
+        return self._with_window(min(window, asked or window))
+
+    def _with_window(self, window: int) -> Self:
+        shrunk = copy(self)
+        shrunk.options = self.options.model_copy(update={"window": window})
+        shrunk.reset()
+        return shrunk
 
     def memory_formula(self, context_length: int) -> dict[MemoryKind, int]:
         """Weights, whatever the context; a subclass adds what it holds of the text."""

@@ -18,7 +18,7 @@ from hyflash_bench.drafters.base import Draft
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.errors import DrafterError
 
-__all__ = ["Cut", "Verdict", "check_draft", "cut", "depths", "replay_accepted", "verify"]
+__all__ = ["Cut", "Verdict", "check_draft", "cut", "depths", "rejected_tokens", "replay_path", "verify"]
 
 ROOT = -1
 SUM_TOLERANCE = 1e-2
@@ -36,11 +36,6 @@ class Verdict:
 
     path: tuple[int, ...]
     tokens: tuple[int, ...]
-
-    @property
-    def num_accepted(self) -> int:
-        """Accepted drafted tokens, the bonus token not counted."""
-        return len(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +111,10 @@ def _carrier(draft: Draft, candidates: Sequence[int], token: int) -> int | None:
     return next((index for index in candidates if int(draft.tokens[index]) == token), None)
 
 
-def replay_accepted(
+def replay_path(
     draft: Draft, upcoming: Tensor, target_probabilities: Tensor | None, sampler: Sampler
-) -> int:
-    """How many drafted tokens a trace accepts.
+) -> tuple[int, ...]:
+    """Which drafted tokens a trace accepts: indices into the draft, from the root down.
 
     Greedy, or a deterministic proposal: the longest path that equals the trace. A chain sampled
     from q: slot j is accepted with probability min(1, q_j(x) / p_j(x)), x being the trace's token:
@@ -147,18 +142,39 @@ def replay_accepted(
         if sampler.uniform() * float(target_probabilities[slot]) >= q:
             break
         accepted += 1
-    return accepted
+    return tuple(range(accepted))
 
 
-def _matching_path(draft: Draft, upcoming: Tensor) -> int:
+def _matching_path(draft: Draft, upcoming: Tensor) -> tuple[int, ...]:
     children = _children(draft)
-    node, length = ROOT, 0
+    node, path = ROOT, []
     for token in upcoming.tolist():
         child = _carrier(draft, children.get(node, []), token)
         if child is None:
             break
-        node, length = child, length + 1
-    return length
+        node = child
+        path.append(child)
+    return tuple(path)
+
+
+def rejected_tokens(draft: Draft, path: Sequence[int]) -> list[int]:
+    """The drafted tokens behind the accepted ones.
+
+    Of a chain they are all the rest. Of a tree they are one path, first children from the last accepted
+    token down: siblings stand in the order in which they are tried. What else a tree held is left out.
+
+    Args:
+        draft: The proposal.
+        path: Indices into it of the accepted tokens, from the root down.
+    """
+    if draft.parents is None:
+        return draft.tokens[len(path) :].tolist()
+    children = _children(draft)
+    node, rejected = path[-1] if path else ROOT, []
+    while node in children:
+        node = children[node][0]
+        rejected.append(int(draft.tokens[node]))
+    return rejected
 
 
 def cut(tokens: Sequence[int], stop_tokens: Collection[int], room: int) -> Cut:

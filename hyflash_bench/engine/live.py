@@ -100,7 +100,7 @@ def live_turn(
         drafter.observe(rows[kept], result.features.rows(kept))
         done = clock.now()
         tokens.extend(step.tokens)
-        steps.add(draft, verdict.num_accepted, step)
+        steps.add(draft, verdict.path, step)
         steps.time(drafted - begin, verified - passed, done - watched)
         if read_held is not None:
             reading = clock.now()

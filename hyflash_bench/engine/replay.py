@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from hyflash_bench.drafters.base import Draft, Drafter
 from hyflash_bench.drafters.sampler import Sampler
-from hyflash_bench.engine.acceptance import check_draft, cut, replay_accepted
+from hyflash_bench.engine.acceptance import check_draft, cut, replay_path
 from hyflash_bench.engine.ingest import ingest
 from hyflash_bench.engine.steps import ReadHeld, Steps, TurnResult
 from hyflash_bench.engine.trace import TracedTurn
@@ -49,14 +49,15 @@ def replay_turn(
         along = None if sampler.is_greedy else upcoming.clone()
         draft = drafter.draft(int(tokens[last]), room, sampler, along) if room > 0 else Draft.empty()
         check_draft(draft, room, vocab_size, drafter.name)
-        accepted = replay_accepted(
+        path = replay_path(
             draft, upcoming, None if probabilities is None else probabilities[last + 1 :], sampler
         )
         # One more than the trace holds stands for the bonus token that a live step would win there.
-        won = [*upcoming[: accepted + 1].tolist()]
-        won += [int(tokens[-1])] * (accepted + 1 - len(won))
+        won = [*upcoming[: len(path) + 1].tolist()]
+        won += [int(tokens[-1])] * (len(path) + 1 - len(won))
         step = cut(won, stop_tokens, room=len(upcoming))
-        steps.add(draft, accepted, step)
+        # A sampled draft is scored along the trace: it holds the trace's tokens, not its own.
+        steps.add(draft, path, step, is_own=sampler.is_greedy or draft.probabilities is None)
         after = last + len(step.tokens)
         drafter.observe(tokens[last:after].clone(), turn.reply_features.rows(slice(last, after)))
         if read_held is not None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hyflash_bench.drafters.base import Draft, Drafter, MemoryKind
-from hyflash_bench.engine.acceptance import Cut, depths
+from hyflash_bench.engine.acceptance import Cut, depths, rejected_tokens
 
 __all__ = ["HeldBytes", "ReadHeld", "Steps", "TurnResult"]
 
@@ -18,7 +18,10 @@ ReadHeld = Callable[[Drafter], HeldBytes]
 
 @dataclass(slots=True)
 class Steps:
-    """Columns of the steps of one turn; the clocked ones stay empty in a replay."""
+    """Columns of the steps of one turn; the clocked ones stay empty in a replay.
+
+    ``rejected`` holds the drafted tokens behind the accepted ones, or None where they are not known.
+    """
 
     drafted: list[int] = field(default_factory=list)
     depth: list[int] = field(default_factory=list)
@@ -26,19 +29,29 @@ class Steps:
     committed: list[int] = field(default_factory=list)
     eos_cut: list[bool] = field(default_factory=list)
     limit_cut: list[bool] = field(default_factory=list)
+    rejected: list[list[int] | None] = field(default_factory=list)
     draft_s: list[float] = field(default_factory=list)
     verify_s: list[float] = field(default_factory=list)
     observe_s: list[float] = field(default_factory=list)
     held: list[HeldBytes] = field(default_factory=list)
 
-    def add(self, draft: Draft, num_accepted: int, step: Cut) -> None:
-        """Count one step. Accepted tokens that a cut threw away do not count as accepted."""
+    def add(self, draft: Draft, path: Sequence[int], step: Cut, *, is_own: bool = True) -> None:
+        """Count one step. Accepted tokens that a cut threw away do not count as accepted.
+
+        Args:
+            draft: What was proposed.
+            path: Indices into it of the accepted tokens, from the root down.
+            step: What of them enters the text.
+            is_own: Whether the draft holds what the drafter would have proposed by itself.
+        """
+        kept = path[: len(step.tokens)]
         self.drafted.append(len(draft))
         self.depth.append(len(draft) if draft.parents is None else max(depths(draft), default=0))
-        self.accepted.append(min(num_accepted, len(step.tokens)))
+        self.accepted.append(len(kept))
         self.committed.append(len(step.tokens))
         self.eos_cut.append(step.ended)
         self.limit_cut.append(step.limited)
+        self.rejected.append(rejected_tokens(draft, kept) if is_own else None)
 
     def time(self, draft_s: float, verify_s: float, observe_s: float) -> None:
         """Clock one step."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -51,6 +52,8 @@ class TracedTurn:
         start: Cache length before the reply = context length of the turn.
         prefill_s: Seconds of the pass over ``ingested``.
         decode_s: Seconds of the passes after the first token; None for a known reply.
+        held: Bytes of features kept for drafters, of the whole conversation so far, after each of those
+            passes; empty for a known reply.
     """
 
     prompt: Tensor
@@ -65,6 +68,7 @@ class TracedTurn:
     start: int
     prefill_s: float
     decode_s: float | None
+    held: Sequence[int] = ()
 
     @property
     def num_tokens(self) -> int:
@@ -96,8 +100,7 @@ class Trace:
 
     def held_bytes(self) -> int:
         """Bytes of features kept for drafters."""
-        kept = [f for turn in self.turns for f in (turn.ingested_features, turn.reply_features)]
-        return sum(tensor.nbytes for features in kept for tensor in features.tensors())
+        return sum(_bytes(turn.ingested_features) + _bytes(turn.reply_features) for turn in self.turns)
 
 
 def trace_conversation(
@@ -129,6 +132,7 @@ def trace_conversation(
     """
     clock = Clock(target.device)
     turns: list[TracedTurn] = []
+    held = 0
     for index in range(num_turns):
         if on_turn is not None:
             on_turn(index)
@@ -139,6 +143,7 @@ def trace_conversation(
         result = target.prefill(ingested, cache, requires)
         prefill_s = clock.now() - before
         start = cache.length
+        held += _bytes(result.features)
         before = clock.now()
         if known is None:
             reply = _answer(
@@ -162,8 +167,10 @@ def trace_conversation(
                 start=start,
                 prefill_s=prefill_s,
                 decode_s=decode_s,
+                held=[held + size for size in reply.held],
             )
         )
+        held += _bytes(reply.features)
     return Trace(tuple(turns))
 
 
@@ -174,6 +181,7 @@ class _Reply:
     logprobs: Tensor
     gaps: Tensor
     stop_reason: Literal["eos", "limit"]
+    held: Sequence[int] = ()
 
 
 def _answer(
@@ -205,6 +213,7 @@ def _answer(
         torch.tensor(logprobs, dtype=torch.float64),
         torch.tensor(gaps, dtype=torch.float64),
         "eos" if tokens[-1] in stop_tokens else "limit",
+        list(accumulate(map(_bytes, features))),
     )
 
 
@@ -221,6 +230,10 @@ def _walk(target: Target, cache: KVCache, known: Known, requires: Requires) -> _
         torch.tensor(list(known.gaps), dtype=torch.float64),
         known.stop_reason,
     )
+
+
+def _bytes(features: Features) -> int:
+    return sum(tensor.nbytes for tensor in features.tensors())
 
 
 def _choose(logits: Tensor, sampler: Sampler) -> tuple[int, float, float]:

@@ -8,7 +8,7 @@ import math
 import os
 import random
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -27,7 +27,7 @@ except ImportError as error:
         f"lm-eval cannot be imported ({error}). Install it with: pip install 'hyflash-bench[lm-eval]'"
     ) from error
 
-__all__ = ["OFFLINE_TASKS", "SHORTEST", "TaskRequest", "hushed", "load_tasks"]
+__all__ = ["OFFLINE_TASKS", "SHORTEST", "TaskRequest", "hushed", "load_tasks", "reseed"]
 
 OFFLINE_TASKS = ("niah_single_1", "niah_multikey_2", "ruler_vt", "ruler_cwe", "ruler_fwe")
 """RULER tasks that make their own texts and download nothing."""
@@ -108,6 +108,12 @@ def load_tasks(request: TaskRequest, tokenizer: Any, max_positions: int | None) 
     for task in found["tasks"].values():
         _prepare(task, request)
     return found
+
+
+def reseed(tasks: Iterable[Any], seed: int) -> None:
+    """Have the same examples drawn as the last time: they stand in the prompts."""
+    for task in tasks:
+        task.set_fewshot_seed(seed=seed)
 
 
 @contextmanager
@@ -206,7 +212,6 @@ def _prepare(task: Any, request: TaskRequest) -> None:
         task.set_config(key="num_fewshot", value=request.num_fewshot)
     elif task.get_config("num_fewshot") is None:
         task.set_config(key="num_fewshot", value=0)
-    task.set_fewshot_seed(seed=request.seed)
     if request.max_new_tokens is not None and task.OUTPUT_TYPE == "generate_until":
         limit = {"max_gen_toks": request.max_new_tokens}
         task.set_config(key="generation_kwargs", value=limit, update=True)

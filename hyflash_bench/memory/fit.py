@@ -12,6 +12,8 @@ from hyflash_bench.memory.forms import DrafterForm
 from hyflash_bench.memory.ledger_totals import TargetLedger
 from hyflash_bench.memory.lookup import network_of
 from hyflash_bench.memory.shapes import KVDtype, ModelShape, WeightBits
+from hyflash_bench.memory.simulate import Scene
+from hyflash_bench.spec.device import DeviceProfile
 from hyflash_bench.spec.drafter import DrafterSpec
 
 __all__ = ["Budget", "Plan", "Verdict", "longest_context"]
@@ -125,6 +127,10 @@ class Plan:
             return "unknown"
         return "fits" if total <= budget.num_bytes else "without drafter"
 
+    def speeds(self, devices: Sequence[DeviceProfile], contexts: Sequence[int]) -> list[dict[str, Any]]:
+        """A row for each device and context: plain decoding, and where each drafter breaks even."""
+        return [self._speeds(device, context) for device in devices for context in contexts]
+
     def facts(self) -> dict[str, Any]:
         """The target's sizes as they enter the formulas."""
         return {
@@ -135,6 +141,21 @@ class Plan:
             "kv_dtype": self.kv_dtype,
             "kv_bytes_per_token": self.target.kv_bytes_per_token(self.kv_dtype),
             "draft_budget": self.draft_budget,
+        }
+
+    def _speeds(self, device: DeviceProfile, context: int) -> dict[str, Any]:
+        scene = Scene(device, self.target, self.bits, self.kv_dtype)
+        pays = {
+            label: scene.break_even(form, min(form.most_drafted, self.draft_budget), context)
+            for label, form in self.drafters
+            if form is not None and form.most_drafted
+        }
+        return {
+            "device": device.name,
+            "context_length": context,
+            "simulated_plain_tok_per_s": float(1 / scene.plain_seconds(context)),
+            "simulated_prefill_s": float(scene.prefill_seconds(context)),
+            **{f"simulated_break_even {label}": round(float(length), 4) for label, length in pays.items()},
         }
 
     def _limits(self, budget: Budget) -> Iterator[dict[str, Any]]:

@@ -12,7 +12,8 @@ drafters); that is not part of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from hyflash_bench.footprint import KV_DTYPES
@@ -131,6 +132,24 @@ class TargetLedger:
         """
         held = self.weight_bytes + context_length * self.kv_bytes_per_token
         return held + drafter_bytes + during.total
+
+    def columns(self, contexts: Sequence[int], passes: Sequence[PassBytes]) -> dict[str, list[int]]:
+        """The target's part of the ledger as steps store it, a list for each kind.
+
+        Args:
+            contexts: Tokens in the cache after each step.
+            passes: Of the steps.
+        """
+        parts = {part.name: [getattr(during, part.name) for during in passes] for part in fields(PassBytes)}
+        return {
+            "target_weights_bytes": [self.weight_bytes] * len(contexts),
+            "target_kv_bytes": [context * self.kv_bytes_per_token for context in contexts],
+            **{f"{name}_bytes": sizes for name, sizes in parts.items()},
+        }
+
+    def plain_columns(self, contexts: Sequence[int]) -> dict[str, list[int]]:
+        """The same of plain decoding."""
+        return self.columns(contexts, [self.pass_bytes(1, max(0, context - 1)) for context in contexts])
 
     def plain_total(self, context_length: int) -> int:
         """The same for a step of plain decoding that leaves so many tokens in the cache."""

@@ -8,8 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from hyflash_bench.data import expanded
 from hyflash_bench.errors import HyFlashError, TargetError, UsageError
-from hyflash_bench.memory.catalog import RECIPES, SMALL_MODEL, read_checkpoint
+from hyflash_bench.memory.catalog import HAVE_CHECKPOINTS, SMALL_MODEL, read_checkpoint
 from hyflash_bench.memory.shapes import ModelShape, shape_of
 from hyflash_bench.spec.baselines import checkpoint_folder
 from hyflash_bench.spec.drafter import DrafterSpec
@@ -32,7 +33,7 @@ def read_shape(target: str) -> ModelShape:
         TargetError: The configuration cannot be had or read.
         UnsupportedTarget: A family that the engine cannot run.
     """
-    path = Path(target).expanduser()
+    path = expanded(target)
     if path.suffix == ".json" and path.is_file():
         return shape_of(_read_json(path), path.resolve().parent.name)
     source = parse(target)
@@ -70,7 +71,7 @@ def network_of(spec: DrafterSpec, target: str) -> dict[str, Any] | None:
     if spec.name == SMALL_MODEL:
         model = str(spec.options.get("model") or "smollm2-135m")
         return {"kind": SMALL_MODEL, "network": asdict(read_shape(model))}
-    folder = checkpoint_folder(spec, target) if spec.name in RECIPES else None
+    folder = checkpoint_folder(spec, target) if spec.name in HAVE_CHECKPOINTS else None
     return None if folder is None else read_checkpoint(folder)
 
 

@@ -148,8 +148,8 @@ class Meter:
             ``process_peak_rss`` (by the kernel where it lets its peak be reset, else the largest
             value seen), ``cuda_allocated_peak`` and ``cuda_reserved_peak`` (bytes of tensors, and
             of what torch's allocator holds for them), ``nvml_used`` (largest value seen of the whole
-            device, in bytes) and ``nvml_energy_j`` (joules by the device's counter, else its mean
-            power times the time).
+            device, in bytes), ``nvml_power_w`` (watts drawn, the mean of all looks) and
+            ``nvml_energy_j`` (joules by the device's counter, else that power times the time).
         """
         self.look()
         rss, pss = self._process.memory_info().rss, _pss(self._process)
@@ -163,6 +163,7 @@ class Meter:
                 "cuda_allocated_peak": allocated,
                 "cuda_reserved_peak": reserved,
                 "nvml_used": self._used,
+                "nvml_power_w": self._power(),
                 "nvml_energy_j": self._energy(),
             }
 
@@ -170,9 +171,11 @@ class Meter:
         now_j = self._gpu.energy_j()
         if now_j is not None and self._energy_j is not None:
             return now_j - self._energy_j
-        if not self._watts:
-            return None
-        return sum(self._watts) / len(self._watts) * (time.perf_counter() - self._started)
+        watts = self._power()
+        return None if watts is None else watts * (time.perf_counter() - self._started)
+
+    def _power(self) -> float | None:
+        return sum(self._watts) / len(self._watts) if self._watts else None
 
 
 class _Cuda:

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import torch
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from hyflash_bench.drafters.base import Drafter, Features
 from hyflash_bench.drafters.networks.block import BlockConfig, BlockNetwork
-from hyflash_bench.drafters.networks.checkpoint import save_network
 from hyflash_bench.drafters.networks.eagle import EagleConfig, EagleNetwork
 from hyflash_bench.drafters.networks.network import DraftNetwork, TargetShape
 from hyflash_bench.drafters.sampler import Sampler
+from hyflash_bench.memory.operators import count_operators
+from hyflash_bench.memory.random_models import made_up_text, sizes_of, untrained
 from hyflash_bench.memory.shapes import ModelShape, WeightBits, shape_of
 from hyflash_bench.registry import build_drafter
 from hyflash_bench.spec.device import Compute
@@ -36,7 +32,7 @@ if TYPE_CHECKING:
     from hyflash_bench.targets.cache import KVCache
     from hyflash_bench.targets.target import Target
 
-__all__ = ["ROUTINES", "TINY_LAYERS", "Bench", "Effort", "Overhead", "PassRate", "Points", "count_operators"]
+__all__ = ["ROUTINES", "TINY_LAYERS", "Bench", "Effort", "Overhead", "PassRate", "Points"]
 
 ROUTINES = ("prompt-lookup", "suffix")
 """Drafters without a network, timed as a whole."""
@@ -138,7 +134,7 @@ class Bench:
         """Rates of one model at all row counts, without and behind a context."""
         effort = self._effort
         self._tell(f"Passes of {effort.rows[0]} to {effort.rows[-1]} rows, {dtype}, {width} wide ...")
-        target, shape = self._model(_sizes(width, effort.weight_bytes), dtype)
+        target, shape = self._model(sizes_of(width, effort.weight_bytes), dtype)
         bits: WeightBits = 32 if dtype == "float32" else 16
         cache = target.new_cache(effort.context_length + max(effort.rows))
         for tensor in cache.tensors():
@@ -226,7 +222,7 @@ class Bench:
         }
         seconds, operators = 0.0, 0
         for name, network in networks.items():
-            drafter = _untrained(name, network, target)
+            drafter = untrained(name, network, target)
             features = Features(
                 taps={1: torch.randn(40, shape.hidden_size, device=self._device)},
                 last_hidden=torch.randn(40, shape.hidden_size, device=self._device),
@@ -244,7 +240,7 @@ class Bench:
     def routine_seconds(self) -> dict[str, float]:
         """A draft, and the reading of a token, of each drafter without a network."""
         self._tell("Drafters without a network ...")
-        text = _made_up_text(4096)
+        text = made_up_text(4096)
         found = {}
         for name in ROUTINES:
             drafter, sampler = build_drafter(DrafterSpec(name=name)), Sampler(GREEDY, 0)
@@ -298,58 +294,5 @@ def _passed(target: Target, cache: KVCache, rows: int) -> None:
     cache.truncate(before)
 
 
-def _sizes(width: int, weight_bytes: int) -> dict[str, int]:
-    """A model of this width that weighs about so much: MLPs 2.75 times as wide, heads of 64 in threes."""
-    heads, inner = width // 64, width * 11 // 4 // 8 * 8
-    kv_heads = max(1, heads // 4)
-    layer = width * (2 * (heads + kv_heads) * 64 + 3 * inner)
-    vocab = max(256, min(16384, weight_bytes // 4 // 4 // width))
-    return {
-        "hidden_size": width,
-        "intermediate_size": inner,
-        "num_layers": max(1, round((weight_bytes / 4 - vocab * width) / layer)),
-        "num_heads": heads,
-        "num_kv_heads": kv_heads,
-        "vocab_size": vocab,
-    }
-
-
-def _untrained(name: str, network: DraftNetwork, target: Target) -> Drafter:
-    network.set_vocabulary(range(network.config.draft_vocab_size))
-    with tempfile.TemporaryDirectory() as folder:
-        save_network(network, Path(folder), {})
-        drafter = build_drafter(DrafterSpec(name=name, options={"checkpoint": folder}))
-        drafter.load(target.load_context())
-    return drafter
-
-
-def _made_up_text(length: int) -> Tensor:
-    """Phrases that come back, the more so the earlier they were made up; about as a document repeats."""
-    random = Random(0)
-    phrases = [[random.randrange(4000) for _ in range(random.randint(4, 20))] for _ in range(200)]
-    text: list[int] = []
-    while len(text) < length:
-        text += phrases[int(len(phrases) * random.random() ** 3)]
-        text.append(random.randrange(4000))
-    return torch.tensor(text[:length])
-
-
 def _as_dtype(dtype: Compute) -> Any:
     return dtype if dtype in ("float32", "bfloat16", "float16") else "float32"
-
-
-def count_operators(work: Callable[[], object]) -> int:
-    """Operators that torch's dispatcher sees in a piece of work."""
-    with _Counter() as counter:
-        work()
-    return int(counter.num_operators)
-
-
-class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.num_operators = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.num_operators += 1
-        return func(*args, **(kwargs or {}))

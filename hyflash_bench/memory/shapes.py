@@ -39,7 +39,18 @@ _GROUP = 32
 _SCALE_BYTES = 2
 """Weights of 8 and 4 bits come in groups of 32 with one float16 scale, as GGUF's Q8_0 and Q4_0."""
 
-_FAMILIES = ("gemma", "gemma2", "gemma3_text", "llama", "mistral", "phi3", "qwen2", "qwen3")
+_FAMILIES = (
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "llama",
+    "ministral",
+    "mistral",
+    "phi3",
+    "qwen2",
+    "qwen3",
+    "smollm3",
+)
 _FOUR_NORMS = ("gemma2", "gemma3_text")
 _HEAD_NORMS = ("gemma3_text", "qwen3")
 

@@ -15,6 +15,8 @@ __all__ = ["answer_of"]
 
 Row = dict[str, Any]
 
+MOST_NAMES = 4
+
 
 def answer_of(headline: pd.DataFrame, by_context: pd.DataFrame, references: Collection[str]) -> list[str]:
     """Which drafter is fastest, and which foresees most at the longest context; for each group of rows.
@@ -82,12 +84,22 @@ def _doubt(timed: list[Row]) -> str:
     if best["status"] != "ok":
         doubts.append("Not all of its conversations were run.")
     if best.get("verdict") == "no clear difference":
-        doubts.append("That is no clear difference from plain decoding.")
+        is_apart = not best["speedup_low"] <= 1 <= best["speedup_high"]
+        corrected = ", since several drafters were compared" if is_apart else ""
+        doubts.append(f"That is no clear difference from plain decoding{corrected}.")
     if _is_known(best["reason"]) and not _is_known(best["speedup_low"]):
         doubts.append(f"There is no interval: {best['reason']}.")
     if near:
-        doubts.append(f"Its interval overlaps that of {' and '.join(near)}.")
+        doubts.append(f"Its interval overlaps that of {_listed(near)}.")
     return "".join(f" {doubt}" for doubt in doubts)
+
+
+def _listed(names: list[str]) -> str:
+    """``a, b and c``; of many, the first and how many others."""
+    if len(names) > MOST_NAMES:
+        names = [*names[: MOST_NAMES - 1], f"{len(names) - MOST_NAMES + 1} others"]
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _longest(group: Group) -> str:

@@ -1,14 +1,14 @@
 """Conversations to look into: what the target said, and which of its tokens each drafter had foreseen.
 
-Steps are stored as counts. Along a trace they say where every token came from: of the tokens that a step
-committed, the first were drafted and accepted, the rest is the target's own. Which tokens were rejected is
-not stored, only how many.
+Along a trace, the counts of a step say where every token came from: of those that it committed, the first
+were drafted and accepted, the rest is the target's own. What was drafted and rejected is a text of its own.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hyflash_bench.report.text import visible
 
@@ -16,14 +16,28 @@ if TYPE_CHECKING:
     from hyflash_bench.report.sections import Numbers
     from hyflash_bench.results.records import TraceRecord, TraceTurn
 
-__all__ = ["LONGEST_TEXT", "MOST_TEXT", "explorer_of"]
+__all__ = ["LONGEST_REJECTED", "LONGEST_TEXT", "MOST_BYTES", "explorer_of"]
 
-MOST_TEXT: Final = 2_000_000
-"""Characters of replies that a page takes along; conversations beyond are left out, and counted."""
+MOST_BYTES: Final = 4_000_000
+"""Bytes of conversations that a page takes along; those beyond are left out, and counted."""
 LONGEST_TEXT: Final = 20_000
 """Characters of one reply that are shown."""
+LONGEST_REJECTED: Final = 400
+"""Characters of what one step rejected that are shown."""
 
 Json = dict[str, Any]
+
+
+class _Walk(NamedTuple):
+    """A drafter's steps along a turn.
+
+    Attributes:
+        counts: Drafted, accepted and committed of each step, one after the other.
+        rejected: Text of what each step rejected, None where it is not known.
+    """
+
+    counts: list[int]
+    rejected: list[str | None]
 
 
 def explorer_of(numbers: Numbers) -> Json | None:
@@ -31,20 +45,21 @@ def explorer_of(numbers: Numbers) -> Json | None:
 
     Returns:
         ``drafters``: labels. ``conversations``: each with ``name``, ``facts``, and ``turns``, which hold
-        ``request``, ``pieces`` (the reply token by token, or whole where offsets were not stored) and
-        ``steps``: for each drafter, drafted, accepted and committed in turns. ``left_out``: how many
-        conversations found no room.
+        ``request``, ``pieces`` (the reply token by token, or whole where offsets were not stored) and, by
+        drafter, ``steps`` (drafted, accepted and committed in turns) and ``rejected`` (a text a step, where
+        any is known). ``left_out``: how many conversations found no room.
     """
     walks = _walks(numbers)
     drafters = sorted({drafter for walk in walks.values() for drafter in walk})
-    conversations, size, left_out = [], 0, 0
+    conversations: list[Json] = []
+    size, left_out = 0, 0
     for trace in numbers.run.replies.values():
-        size += sum(min(len(turn.text), LONGEST_TEXT) for turn in trace.turns)
-        if size > MOST_TEXT:
+        if size > MOST_BYTES:
             left_out += 1
             continue
         turns = [_turn(turn, walks.get((trace.trace_id, turn.turn), {}), drafters) for turn in trace.turns]
         conversations.append({"name": trace.item_id, "facts": _facts(trace), "turns": turns})
+        size += len(json.dumps(conversations[-1], ensure_ascii=False).encode(errors="replace"))
     if not conversations:
         return None
     return {
@@ -54,15 +69,17 @@ def explorer_of(numbers: Numbers) -> Json | None:
     }
 
 
-def _turn(turn: TraceTurn, walks: Mapping[str, list[int]], drafters: Sequence[str]) -> Json:
+def _turn(turn: TraceTurn, walks: Mapping[str, _Walk], drafters: Sequence[str]) -> Json:
     pieces = list(_pieces(turn))
+    numbered = {str(drafters.index(drafter)): walk for drafter, walk in walks.items()}
     return {
         "context": turn.context_length,
         "request": visible(turn.request) if turn.request else None,
         "pieces": pieces,
         "tokens": len(turn.tokens),
         "by_token": turn.offsets is not None,
-        "steps": {str(drafters.index(drafter)): steps for drafter, steps in walks.items()},
+        "steps": {number: walk.counts for number, walk in numbered.items()},
+        "rejected": {number: walk.rejected for number, walk in numbered.items() if any(walk.rejected)},
     }
 
 
@@ -87,11 +104,8 @@ def _facts(trace: TraceRecord) -> Json:
     return {name: visible(value) if isinstance(value, str) else value for name, value in facts.items()}
 
 
-def _walks(numbers: Numbers) -> dict[tuple[str, int], dict[str, list[int]]]:
-    """Steps along each trace and turn, by drafter: those that count for acceptance, without a cap.
-
-    Of each step, drafted, accepted and committed, one after the other.
-    """
+def _walks(numbers: Numbers) -> dict[tuple[str, int], dict[str, _Walk]]:
+    """Steps along each trace and turn, by drafter: those that count for acceptance, without a cap."""
     steps = numbers.steps
     shown = steps[steps["is_scored"] & steps["memory_cap_bytes"].isna() & (steps["status"] == "ok")]
     # Imported steps walk along no text that is known.
@@ -100,13 +114,18 @@ def _walks(numbers: Numbers) -> dict[tuple[str, int], dict[str, list[int]]]:
     keys = ["cell_id", "trace_id", "turn"]
     shown = shown.sort_values([*keys, "step"], kind="stable")
     counts = shown[["drafted", "accepted", "committed"]].to_numpy(dtype="int64")
+    rejected = [_rejected(text) for text in shown["rejected_text"]]
     sizes = shown.groupby([*keys, "drafter"], sort=False).size().reset_index(name="size")
-    walks: dict[tuple[str, int], dict[str, list[int]]] = {}
+    walks: dict[tuple[str, int], dict[str, _Walk]] = {}
     at = 0
     columns = (sizes[name].tolist() for name in ("trace_id", "turn", "drafter", "size"))
     for trace_id, turn, drafter, size in zip(*columns, strict=True):
-        walk = counts[at : at + size].ravel().tolist()
+        walk = _Walk(counts[at : at + size].ravel().tolist(), rejected[at : at + size])
         at += size
         # A repeat of the timed loop walks the same trace again: the first is shown.
         walks.setdefault((str(trace_id), int(turn)), {}).setdefault(str(drafter), walk)
     return walks
+
+
+def _rejected(text: Any) -> str | None:
+    return visible(text[:LONGEST_REJECTED]) if isinstance(text, str) else None

@@ -6,6 +6,7 @@ import hashlib
 import html
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ _LATEX = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
     | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
 )
+_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069]")
+"""What a text must not bring into a document: models write all that their vocabulary has."""
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -163,12 +166,16 @@ def _texts(frame: pd.DataFrame, escaped: Callable[[str], str]) -> Iterable[tuple
 
 def _markdown(text: str) -> str:
     # Replies and error messages come from models; a table must not carry their markup.
-    text = html.escape(text, quote=False).replace("\\", "\\\\").replace("|", "\\|")
+    text = html.escape(_spelt_out(text), quote=False).replace("\\", "\\\\").replace("|", "\\|")
     return " ".join(text.splitlines())
 
 
 def _latex(text: str) -> str:
-    return " ".join(text.translate(_LATEX).splitlines())
+    return " ".join(_spelt_out(text).translate(_LATEX).splitlines())
+
+
+def _spelt_out(text: str) -> str:
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _plain(value: object) -> str:

@@ -3,122 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hyflash_bench.results.headline import cell_numbers
 from hyflash_bench.results.records import (
-    CellRecord,
-    ConversationRecord,
-    Manifest,
-    ReportedTurn,
     StepColumns,
     TraceRecord,
     TraceTurn,
     TurnRecord,
 )
 from hyflash_bench.results.reported import reported_row, reported_steps
-from hyflash_bench.results.schema import CONTEXT, IDENTITY, TABLES, conform
-from hyflash_bench.results.status import NUMBER_STATUSES, SEVERITY, CellState, cell_states, judged
+from hyflash_bench.results.run_records import Row, RunRecords, identity
+from hyflash_bench.results.schema import TABLES, conform
+from hyflash_bench.results.status import NUMBER_STATUSES, SEVERITY
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["RunRecords", "build_table"]
-
-Row = dict[str, Any]
+__all__ = ["build_table"]
 
 _DRAFTER_KINDS = ("weights", "kv", "state", "buffer")
-_STEP_COLUMNS = tuple(StepColumns.model_fields)
+_STEP_COLUMNS = (*StepColumns.model_fields, "drafter_bytes", "pass_bytes", "ledger_bytes")
 _MEASURED_PEAKS = ("cuda_allocated_peak", "process_peak_rss")
 """What stands for the measured peak: the first of these that was measured."""
-
-
-@dataclass(frozen=True)
-class RunRecords:
-    """Everything a run folder says.
-
-    Attributes:
-        manifest: Identity of the run and of its cells.
-        traces: By trace id.
-        stored: Conversations as written, by cell and item.
-    """
-
-    manifest: Manifest
-    traces: Mapping[str, TraceRecord]
-    stored: Mapping[tuple[str, str], ConversationRecord]
-
-    @cached_property
-    def conversations(self) -> dict[tuple[str, str], ConversationRecord]:
-        """Conversations as judged over the whole run."""
-        return judged(self.manifest, self.stored)
-
-    @cached_property
-    def cells(self) -> dict[str, CellRecord]:
-        """Cells by id."""
-        return {cell.cell_id: cell for cell in self.manifest.cells}
-
-    @cached_property
-    def states(self) -> dict[str, CellState]:
-        """What became of each cell."""
-        return cell_states(self.manifest, self.conversations.values())
-
-    @cached_property
-    def replayed(self) -> set[str]:
-        """Cells with a replayed turn; only those turns count for acceptance, nothing twice."""
-        return {
-            conversation.cell_id
-            for conversation in self.conversations.values()
-            if any(turn.mode == "replay" for turn in conversation.turns)
-        }
-
-    @cached_property
-    def contexts(self) -> dict[tuple[str, str], Row]:
-        """What is known of each conversation, also for cells that failed before its trace."""
-        return {
-            (trace.suite, trace.item_id): {column.name: getattr(trace, column.name) for column in CONTEXT}
-            for trace in self.traces.values()
-        }
-
-    def identify(self, conversation: ConversationRecord) -> Row:
-        """The columns that every row about a conversation begins with."""
-        state = self.states[conversation.cell_id]
-        cell = self.cells[conversation.cell_id]
-        unknown = {
-            "item_id": conversation.item_id,
-            "kind": conversation.kind,
-            "category": conversation.category,
-        }
-        return {
-            **_identity(cell),
-            **self.contexts.get((cell.suite, conversation.item_id), unknown),
-            "status": conversation.status,
-            "cell_status": state.status,
-            "message": conversation.message,
-        }
-
-    def turns(self) -> Iterator[tuple[Row, TurnRecord]]:
-        """Every turn with the identity of its conversation and what the trace says of it."""
-        for conversation in self.conversations.values():
-            known = self.identify(conversation)
-            said = self._said(conversation)
-            for turn in conversation.turns:
-                scored = turn.mode == "replay" or conversation.cell_id not in self.replayed
-                yield {**known, **said.get(turn.turn, {}), "is_scored": scored}, turn
-
-    def reported(self) -> Iterator[tuple[Row, ReportedTurn]]:
-        """Every imported turn with the identity of its conversation; what it was came from a real loop."""
-        for conversation in self.conversations.values():
-            known = self.identify(conversation)
-            for turn in conversation.reported:
-                yield {**known, "turn": turn.turn, "mode": "live", "is_scored": True}, turn
-
-    def _said(self, conversation: ConversationRecord) -> dict[int, Row]:
-        trace = self.traces.get(conversation.trace_id or "")
-        names = ("degenerate", "repeated_share", "copied_share", "score")
-        turns = trace.turns if trace else []
-        return {turn.turn: {name: getattr(turn, name) for name in names} for turn in turns}
 
 
 def build_table(name: str, run: RunRecords) -> pd.DataFrame:
@@ -130,10 +37,6 @@ def build_table(name: str, run: RunRecords) -> pd.DataFrame:
     return conform(name, {column: [row.get(column) for row in rows] for column in wanted})
 
 
-def _identity(cell: CellRecord) -> Row:
-    return {column.name: getattr(cell, column.name) for column in IDENTITY}
-
-
 def _cell_rows(run: RunRecords) -> Iterator[Row]:
     turns: dict[str, list[Row]] = {}
     for row in _turn_rows(run):
@@ -143,7 +46,7 @@ def _cell_rows(run: RunRecords) -> Iterator[Row]:
         state = run.states[cell.cell_id]
         shown = turns.get(cell.cell_id, []) if state.status in NUMBER_STATUSES else []
         yield {
-            **_identity(cell),
+            **identity(cell),
             "status": state.status,
             "message": state.message,
             "num_conversations": cell.num_conversations,
@@ -226,8 +129,8 @@ def _ledger(turn: TurnRecord) -> Row:
     working = [memory.get(f"drafter_{kind}") for kind in _DRAFTER_KINDS if kind != "weights"]
     known = [size for size in working if size is not None]
     kv = memory.get("target_kv")
-    totals = [*(turn.steps.ledger_bytes or []), *filter(None, [turn.prompt_ledger_bytes])]
-    total = max(totals, default=None)
+    totals = turn.steps.ledger_bytes
+    total = None if totals is None else max([*totals, turn.prompt_ledger_bytes or 0]) or None
     measured = next((memory[name] for name in _MEASURED_PEAKS if memory.get(name) is not None), None)
     return {
         "drafter_bytes_per_context_token": sum(known) / end if end and len(known) == len(working) else None,
@@ -266,7 +169,10 @@ def _step_columns(run: RunRecords) -> Mapping[str, Any]:
         steps += range(length)
         contexts += [None] * length
         for name in _STEP_COLUMNS:
-            values[name] += columns[name]
+            values[name] += columns.get(name) or [None] * length
+    # Lists find no place in CSV, and empty texts come back from it as missing.
+    values["rejected_tokens"] = [" ".join(map(str, ids or ())) or None for ids in values["rejected_tokens"]]
+    values["rejected_text"] = [text or None for text in values["rejected_text"]]
     index = np.repeat(np.arange(len(known)), lengths)
     dtypes = {column.name: column.dtype for column in TABLES["steps"]}
     identity = {
@@ -300,6 +206,19 @@ def _trace_rows(run: RunRecords) -> Iterator[Row]:
             }
 
 
+def _trace_step_rows(run: RunRecords) -> Iterator[Row]:
+    own = [column.name for column in TABLES["trace_steps"]]
+    for trace in run.traces.values():
+        shared = {name: getattr(trace, name) for name in own if name in TraceRecord.model_fields}
+        for turn in trace.turns:
+            said = {name: getattr(turn.steps, name, None) for name in own}
+            columns = {name: column for name, column in said.items() if column is not None}
+            for step, values in enumerate(zip(*columns.values(), strict=True)):
+                context = turn.context_length + 1 + step
+                known = {**shared, "turn": turn.turn, "step": step, "context_length": context}
+                yield {**known, **dict(zip(columns, values, strict=True))}
+
+
 def _memory_rows(run: RunRecords) -> Iterator[Row]:
     for known, turn in run.turns():
         for key, size in turn.memory.items():
@@ -322,5 +241,6 @@ _ROWS: Mapping[str, Callable[[RunRecords], Iterable[Row]]] = {
     "conversations": _conversation_rows,
     "turns": _turn_rows,
     "traces": _trace_rows,
+    "trace_steps": _trace_step_rows,
     "memory": _memory_rows,
 }

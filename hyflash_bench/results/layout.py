@@ -6,6 +6,7 @@ results/<run_id>/
   manifest.json          what was asked for, where it ran, which cells
   traces.jsonl           what the target says, a line a conversation
   conversations.jsonl    what became of each cell on each conversation
+  likelihoods.jsonl      of texts that lm-eval asked about, a line a pass; only where it asked
   tables/*.parquet       frames made from the lines; can be rebuilt at will
   lock                   held by the process that writes
 """
@@ -40,6 +41,11 @@ class Layout:
     def conversations(self) -> Path:
         """One cell on one conversation a line."""
         return self.folder / "conversations.jsonl"
+
+    @property
+    def likelihoods(self) -> Path:
+        """Likelihoods of given texts, one pass of the target a line."""
+        return self.folder / "likelihoods.jsonl"
 
     @property
     def tables(self) -> Path:

@@ -8,6 +8,7 @@ the same thing one version later.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Literal
 
 from hyflash_bench.errors import DataError, SchemaTooNew
@@ -29,11 +30,53 @@ def migrate_to_2(kind: Kind, values: dict[str, Any]) -> dict[str, Any]:
     return values | {name: _renamed(part, "device", "backend") for name, part in parts.items()}
 
 
+def migrate_to_3(kind: Kind, values: dict[str, Any]) -> dict[str, Any]:
+    """Other columns were added, so they are absent; the sums of the ledger's columns are taken apart."""
+    if kind != "conversation":
+        return values
+    # What does not look like a turn is left for the reader to refuse, with its place.
+    with suppress(AttributeError, IndexError, KeyError, TypeError, ValueError):
+        dropped_in = values.get("policy_turn")
+        turns = [
+            turn | {"steps": _taken_apart(turn, is_whole=turn["turn"] != dropped_in)}
+            for turn in values["turns"]
+        ]
+        return values | {"turns": turns}
+    return values
+
+
+def _taken_apart(turn: dict[str, Any], *, is_whole: bool) -> dict[str, Any]:
+    """Steps whose ledger has a column for each part, where the parts follow from what was stored.
+
+    Logits and features were stored at their highest, that of the longest draft, and are proportional to
+    the rows of a pass; the workspace is what is left. A turn in which a policy changed its drafts does not
+    say how long they were.
+    """
+    steps = dict(turn["steps"])
+    total, during, _ = (steps.pop(name, None) for name in ("ledger_bytes", "pass_bytes", "drafter_bytes"))
+    if not total or not is_whole:
+        return steps
+    memory, rows = turn["memory"], [1 + drafted for drafted in steps["drafted"]]
+    context = turn["context_length"] + steps["committed"][0]
+    row_bytes = {
+        "logits_bytes": memory["logits"] // max(rows),
+        "features_bytes": memory["features"] // max(rows),
+    }
+    parts = {name: [size * count for count in rows] for name, size in row_bytes.items()}
+    dropped = [count - kept for count, kept in zip(rows, steps["committed"], strict=True)]
+    parts["rejected_kv_bytes"] = [count * (steps["target_kv_bytes"][0] // context) for count in dropped]
+    known = [sum(step) for step in zip(*parts.values(), strict=True)]
+    parts["workspace_bytes"] = [whole - part for whole, part in zip(during, known, strict=True)]
+    weights = memory.get("target_weights_simulated", memory.get("target_weights"))
+    fixed = {"target_weights_bytes": weights, "drafter_weights_bytes": memory["drafter_weights"]}
+    return steps | parts | {name: [size] * len(rows) for name, size in fixed.items()}
+
+
 def _renamed(values: dict[str, Any], old: str, new: str) -> dict[str, Any]:
     return {new if key == old else key: value for key, value in values.items()}
 
 
-MIGRATIONS: Mapping[int, Migration] = {2: migrate_to_2}
+MIGRATIONS: Mapping[int, Migration] = {2: migrate_to_2, 3: migrate_to_3}
 
 
 def check_version(version: Any, where: str, written_by: str = "") -> int:

@@ -20,7 +20,7 @@ from hyflash_bench.results.tables import are_fresh, read_records, read_table
 if TYPE_CHECKING:
     import pandas as pd
 
-    from hyflash_bench.results.frames import RunRecords
+    from hyflash_bench.results.run_records import RunRecords
 
 __all__ = ["Run", "RunListing", "list_runs", "load_run"]
 
@@ -65,6 +65,11 @@ class Run:
     def traces(self) -> pd.DataFrame:
         """One row a turn of what the target said."""
         return self._table("traces")
+
+    @cached_property
+    def trace_steps(self) -> pd.DataFrame:
+        """One row a pass of the target after the first token: what it held."""
+        return self._table("trace_steps")
 
     @cached_property
     def replies(self) -> Mapping[str, TraceRecord]:

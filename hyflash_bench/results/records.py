@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from hyflash_bench.results.columns import StepLedger, TraceSteps
 from hyflash_bench.spec.base import Spec
 from hyflash_bench.spec.plan import CapKind, CapPolicy
 
@@ -17,6 +18,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "CellRecord",
     "ConversationRecord",
+    "LikelihoodRecord",
     "Lossless",
     "Manifest",
     "ReportedTurn",
@@ -27,7 +29,7 @@ __all__ = [
     "TurnRecord",
 ]
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 Status = Literal["ok", "oom", "incompatible", "mismatch", "timeout", "error", "interrupted"]
 Lossless = Literal["identical", "near_tie", "mismatch", "not_judged"]
@@ -96,13 +98,15 @@ class Manifest(Spec):
     cells: list[CellRecord] = Field(default_factory=list)
 
 
-class StepColumns(Spec):
-    """The steps of one turn, a list per quantity, all of the same length.
+class StepColumns(StepLedger):
+    """The steps of one turn.
 
     ``accepted`` counts what verification kept; ``committed`` what entered the text after cuts, the
     bonus token included; so 1 <= committed <= drafted + 1. In trees, ``drafted`` counts nodes and
     ``depth`` the longest path; in chains they are equal.
     """
+
+    length_of = "committed"
 
     drafted: list[int]
     depth: list[int]
@@ -110,27 +114,27 @@ class StepColumns(Spec):
     committed: list[int]
     eos_cut: list[bool] = Field(description="End of sequence was committed in this step.")
     limit_cut: list[bool] = Field(description="The token limit cut this step short.")
+    rejected_tokens: list[list[int] | None] | None = Field(
+        None,
+        description="Ids of the drafted tokens behind the accepted ones: of a chain all of them, of a tree "
+        "the path that was to be tried first; null for drafts that were scored along a sampled trace.",
+    )
+    rejected_text: list[str | None] | None = Field(
+        None, description="Their text, as it would have gone on from the accepted tokens."
+    )
     draft_s: list[float] | None = None
     verify_s: list[float] | None = None
     observe_s: list[float] | None = None
-    drafter_bytes: list[int] | None = Field(None, description="All kinds but weights, after the step.")
-    drafter_kv_bytes: list[int] | None = Field(None, description="Of these, keys and values.")
-    drafter_state_bytes: list[int] | None = Field(None, description="Of these, state of fixed size.")
-    drafter_buffer_bytes: list[int] | None = Field(None, description="Of these, all else.")
-    target_kv_bytes: list[int] | None = Field(None, description="The target's cache in use, after the step.")
-    pass_bytes: list[int] | None = Field(
-        None, description="Logits, features, workspace and rejected rows of the step's verification pass."
-    )
-    ledger_bytes: list[int] | None = Field(None, description="All of them and all weights.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        lengths = {name: len(v) for name, v in self if isinstance(v, list)}
-        if len(set(lengths.values())) > 1:
-            raise ValueError(f"columns differ in length: {lengths}")
         for index, (drafted, committed) in enumerate(zip(self.drafted, self.committed, strict=True)):
             if not 1 <= committed <= drafted + 1:
                 raise ValueError(f"step {index}: committed {committed} of {drafted} drafted")
+        for index, rejected in enumerate(self.rejected_tokens or ()):
+            most = self.drafted[index] - self.accepted[index]
+            if rejected is not None and len(rejected) > most:
+                raise ValueError(f"step {index}: {len(rejected)} tokens rejected of {most} not accepted")
         return self
 
 
@@ -169,6 +173,7 @@ class TurnRecord(Spec):
         "differ most; 0 where the two readings agree, null where a drafter has no formula.",
     )
     energy_j: float | None = Field(None, description="Drawn by the GPU during the turn, by its counter.")
+    power_w: float | None = Field(None, description="Drawn by the GPU on average during the turn.")
 
 
 class ReportedTurn(Spec):
@@ -254,6 +259,7 @@ class TraceTurn(Spec):
     ledger_bytes: int | None = Field(
         None, description="The ledger's total of plain decoding at the turn's end, where it is highest."
     )
+    steps: TraceSteps | None = Field(None, description="What is held in each pass after the first token.")
 
 
 class TraceRecord(Spec):
@@ -266,6 +272,9 @@ class TraceRecord(Spec):
     task: str
     kind: str
     category: str
+    document: str | None = Field(
+        None, description="Text that it is about, where others of the suite may be about the same."
+    )
     content_hash: str
     sampling: str
     temperature: float
@@ -275,4 +284,14 @@ class TraceRecord(Spec):
     turns: list[TraceTurn]
     prefill_s: float
     decode_s: float
+    recorded_at: str
+
+
+class LikelihoodRecord(Spec):
+    """``likelihoods.jsonl``: continuations of one context, scored by the target in one pass."""
+
+    record: Literal["likelihood"] = "likelihood"
+    keys: list[str] = Field(description="Hash of context and continuation, as tokens.")
+    logprobs: list[float] = Field(description="Of each continuation, natural logarithm.")
+    greedy: list[bool] = Field(description="Whether each is what the target would write itself.")
     recorded_at: str

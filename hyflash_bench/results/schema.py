@@ -58,6 +58,7 @@ CONTEXT: Final = (
     Column("kind", TEXT, "What the target is asked to do."),
     Column("category", TEXT, "Finer grouping."),
     Column("context_rung", COUNT, "Context length the suite asked for; missing if it fixes none."),
+    Column("document", TEXT, "Text that it is about; missing for one of its own, and where it is not known."),
 )
 
 STATE: Final = (
@@ -103,6 +104,7 @@ MEMORY: Final = (
     Column("unexplained_bytes", COUNT, "measured_peak_bytes - ledger_bytes: program, harness, error."),
     Column("formula_difference_bytes", COUNT, "Live tensors - closed formulas at worst; 0: they agree."),
     Column("energy_j", FLOAT, "Drawn by the GPU during the turn, joules."),
+    Column("power_w", FLOAT, "Drawn by it on average, watts."),
 )
 
 TABLES: Final[Mapping[str, tuple[Column, ...]]] = MappingProxyType(
@@ -187,16 +189,24 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = MappingProxyType(
             Column("committed", COUNT, "Entered the reply, bonus token included."),
             Column("eos_cut", FLAG, "End of sequence was committed in this step."),
             Column("limit_cut", FLAG, "The token limit cut this step short."),
+            Column("rejected_tokens", TEXT, "Ids of drafted tokens that were not kept; of trees one path."),
+            Column("rejected_text", TEXT, "Their text; missing if there are none or it is not known which."),
             Column("draft_s", FLOAT, "Drafting, seconds."),
             Column("verify_s", FLOAT, "Verifying, seconds."),
             Column("observe_s", FLOAT, "Reading verified tokens, seconds."),
-            Column("drafter_bytes", COUNT, "All kinds but weights, after the step."),
+            Column("drafter_bytes", COUNT, "All kinds of the drafter but weights, after the step."),
             Column("drafter_kv_bytes", COUNT, "Of these, keys and values."),
             Column("drafter_state_bytes", COUNT, "Of these, state of fixed size."),
             Column("drafter_buffer_bytes", COUNT, "Of these, all else."),
+            Column("drafter_weights_bytes", COUNT, "Its own weights; those of the target are not."),
+            Column("target_weights_bytes", COUNT, "The target's weights, as a cap counts them."),
             Column("target_kv_bytes", COUNT, "The target's cache in use, after the step."),
-            Column("pass_bytes", COUNT, "Logits, features, workspace, rejected rows of the step's pass."),
-            Column("ledger_bytes", COUNT, "All of them and all weights: what a cap is held against."),
+            Column("pass_bytes", COUNT, "What the step's pass needs for a moment."),
+            Column("features_bytes", COUNT, "Of these, the features that the drafter reads."),
+            Column("logits_bytes", COUNT, "Of these, logits."),
+            Column("workspace_bytes", COUNT, "Of these, temporary tensors at the layer that needs most."),
+            Column("rejected_kv_bytes", COUNT, "Of these, rows of the cache that were dropped again."),
+            Column("ledger_bytes", COUNT, "All of them: what a cap is held against."),
         ),
         "traces": (
             Column("trace_id", TEXT, "The trace."),
@@ -220,6 +230,22 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = MappingProxyType(
             Column("score", FLOAT, "Quality of the reply, 0..1."),
             Column("ledger_bytes", COUNT, "The ledger's total of plain decoding at the turn's end."),
             Column("text", TEXT, "The reply."),
+        ),
+        "trace_steps": (
+            Column("trace_id", TEXT, "The trace."),
+            Column("suite", TEXT, "Name of the suite."),
+            Column("task", TEXT, "Name of the task."),
+            *CONTEXT,
+            Column("sampling", TEXT, "Label of the sampling."),
+            Column("turn", COUNT, "From 0."),
+            Column("step", COUNT, "Passes of the target after the first token, from 0 within the turn."),
+            Column("context_length", COUNT, "Tokens before the one that the pass gives; all cached then."),
+            Column("target_weights_bytes", COUNT, "The target's weights."),
+            Column("target_kv_bytes", COUNT, "Its cache in use, after the pass."),
+            Column("logits_bytes", COUNT, "Logits of the pass."),
+            Column("workspace_bytes", COUNT, "Temporary tensors at the layer that needs most."),
+            Column("ledger_bytes", COUNT, "All of them: what plain decoding holds."),
+            Column("features_held_bytes", COUNT, "Kept by the harness for drafters to read; in no total."),
         ),
         "memory": (
             *IDENTITY,

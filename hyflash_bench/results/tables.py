@@ -7,10 +7,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from hyflash_bench.atomic import replacing, write_text
-from hyflash_bench.results.frames import RunRecords, build_table
+from hyflash_bench.results.frames import build_table
 from hyflash_bench.results.layout import Layout
 from hyflash_bench.results.load import read_conversations, read_manifest, read_traces
 from hyflash_bench.results.records import SCHEMA_VERSION
+from hyflash_bench.results.run_records import RunRecords
 from hyflash_bench.results.schema import TABLES, TABLES_VERSION, conform
 
 if TYPE_CHECKING:

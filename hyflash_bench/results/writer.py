@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Generic, Self, TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -19,12 +20,17 @@ from hyflash_bench.results.merge import merge_manifests
 from hyflash_bench.results.records import (
     SCHEMA_VERSION,
     ConversationRecord,
+    LikelihoodRecord,
     Manifest,
     TraceRecord,
 )
 from hyflash_bench.results.schema import TABLES
+from hyflash_bench.spec.base import Spec
 
-__all__ = ["FINAL_STATUSES", "RunWriter", "TraceIndex"]
+__all__ = ["FINAL_STATUSES", "RecordIndex", "RunWriter"]
+
+Key = TypeVar("Key")
+Record = TypeVar("Record", bound=Spec)
 
 FINAL_STATUSES = frozenset({"ok", "incompatible", "oom", "mismatch"})
 """States that running again would not change; error, timeout and interrupted are tried again."""
@@ -65,7 +71,7 @@ class RunWriter:
             opened.callback(self._trace_lines.close)
             self._conversation_lines = LineFile(self.layout.conversations)
             opened.callback(self._conversation_lines.close)
-            self._traces = TraceIndex(self.layout.traces)
+            self._traces = RecordIndex(TraceRecord, self.layout.traces, lambda line: str(line["trace_id"]))
             self._status = {
                 (line.value["cell_id"], line.value["item_id"]): line.value["status"]
                 for line in read_lines(self.layout.conversations)
@@ -101,6 +107,14 @@ class RunWriter:
         self._conversation_lines.append(conversation)
         self._status[conversation.cell_id, conversation.item_id] = conversation.status
 
+    def append_likelihoods(self, likelihoods: LikelihoodRecord) -> None:
+        """Store what the target thinks of given texts; on disk when this returns.
+
+        Raises:
+            DataError: NaN or infinity in the record, or the disk is full.
+        """
+        self._likelihood_lines.append(likelihoods)
+
     def finished(self) -> set[tuple[str, str]]:
         """Pairs of cell and item that need not run again (:data:`FINAL_STATUSES`)."""
         return {pair for pair, status in self._status.items() if status in FINAL_STATUSES}
@@ -108,6 +122,20 @@ class RunWriter:
     def traces(self) -> Mapping[str, TraceRecord]:
         """Stored traces by id, each read from disk when it is asked for."""
         return self._traces
+
+    def conversations(self) -> Mapping[tuple[str, str], ConversationRecord]:
+        """What was stored by now of each cell on each item, read from disk when it is asked for."""
+        return RecordIndex(
+            ConversationRecord,
+            self.layout.conversations,
+            lambda line: (str(line["cell_id"]), str(line["item_id"])),
+        )
+
+    def likelihoods(self) -> Iterator[LikelihoodRecord]:
+        """What was stored of given texts; of equal keys a later one wins."""
+        path = self.layout.likelihoods
+        for line in read_lines(path):
+            yield parse_record(LikelihoodRecord, line.value, f"{path}, line {line.number}")
 
     def write_tables(self) -> None:
         """Make the Parquet files from the lines; they can be deleted and made again at will.
@@ -119,6 +147,13 @@ class RunWriter:
         from hyflash_bench.results.tables import write_tables
 
         write_tables(self.layout)
+
+    @cached_property
+    def _likelihood_lines(self) -> LineFile:
+        """Made when it is needed: few runs ask about given texts."""
+        lines = LineFile(self.layout.likelihoods)
+        self._opened.callback(lines.close)
+        return lines
 
     def close(self) -> None:
         """Let the next process in."""
@@ -138,32 +173,39 @@ class RunWriter:
         self.close()
 
 
-class TraceIndex(Mapping[str, TraceRecord]):
-    """Traces by id without holding them: long contexts make them large."""
+class RecordIndex(Mapping[Key, Record], Generic[Key, Record]):
+    """Records of a file by key without holding them: long contexts make them large.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        model: Of the records.
+        path: The file.
+        key_of: A line's key; of equal keys a later line wins.
+    """
+
+    def __init__(self, model: type[Record], path: Path, key_of: Callable[[dict[str, Any]], Key]) -> None:
+        self._model = model
         self._path = path
-        self._offsets = {line.value["trace_id"]: line.offset for line in read_lines(path)}
+        self._offsets = {key_of(line.value): line.offset for line in read_lines(path)}
 
-    def add(self, trace_id: str, offset: int) -> None:
-        """Note where a trace was written."""
-        self._offsets[trace_id] = offset
+    def add(self, key: Key, offset: int) -> None:
+        """Note where a record was written."""
+        self._offsets[key] = offset
 
-    def __getitem__(self, trace_id: str) -> TraceRecord:
-        """Read one trace."""
-        values = read_line_at(self._path, self._offsets[trace_id])
-        return parse_record(TraceRecord, values, f"{self._path}, trace {trace_id}")
+    def __getitem__(self, key: Key) -> Record:
+        """Read one record."""
+        values = read_line_at(self._path, self._offsets[key])
+        return parse_record(self._model, values, f"{self._path}, {key}")
 
-    def __contains__(self, trace_id: object) -> bool:
+    def __contains__(self, key: object) -> bool:
         """Answer from memory."""
-        return trace_id in self._offsets
+        return key in self._offsets
 
-    def __iter__(self) -> Iterator[str]:
-        """Ids in the order they were written."""
+    def __iter__(self) -> Iterator[Key]:
+        """Keys in the order they were first written."""
         return iter(self._offsets)
 
     def __len__(self) -> int:
-        """Number of traces."""
+        """Number of records."""
         return len(self._offsets)
 
 
@@ -187,7 +229,7 @@ def _discard(layout: Layout) -> None:
     try:
         for path in layout.sources:
             path.unlink(missing_ok=True)
-        for path in (layout.stamp, *map(layout.table, TABLES)):
+        for path in (layout.likelihoods, layout.stamp, *map(layout.table, TABLES)):
             path.unlink(missing_ok=True)
     except OSError as error:
         raise write_error(layout.folder, error) from error

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hyflash_bench.errors import HyFlashError, UsageError
 from hyflash_bench.memory.limits import enforcement_available
 from hyflash_bench.memory.lookup import read_shape
 from hyflash_bench.memory.shapes import WeightBits
-from hyflash_bench.registry import can_shrink, keeps_kv
+from hyflash_bench.registry import can_shrink, drafter_names, keeps_kv
 from hyflash_bench.spec.device import DeviceProfile, read_devices
 from hyflash_bench.spec.drafter import DrafterSpec
 from hyflash_bench.spec.plan import Cap, CapKind
@@ -18,7 +18,9 @@ from hyflash_bench.spec.run import RunSpec
 from hyflash_bench.spec.target import BACKEND
 from hyflash_bench.spec.units import format_bytes
 
-__all__ = ["asked_caps", "asked_devices", "checked", "require_room"]
+__all__ = ["asked_caps", "asked_devices", "checked", "remarks", "require_room"]
+
+REFERENCE = "autoregressive"
 
 _BITS: Mapping[str, WeightBits] = {"float32": 32, "bfloat16": 16, "float16": 16}
 
@@ -37,13 +39,23 @@ def checked(spec: RunSpec) -> RunSpec:
         )
     if spec.cap_policy == "window" and not any(map(can_shrink, spec.drafters)):
         raise UsageError(
-            f"--cap-policy window: none of {_listed(spec)} can keep less of the context; full-context can. "
-            "Add it, or use --cap-policy stop or no-draft."
+            f"--cap-policy window: none of {_listed(spec)} can keep less of the context. Add one that can "
+            f"({', '.join(_shrinking())}), or use --cap-policy stop or no-draft."
         )
     for cap in asked_caps(spec):
         _require_weights(spec, cap)
     drafters = tuple(_with_kv(drafter, spec) for drafter in spec.drafters)
     return spec.model_copy(update={"drafters": drafters, "drafter_kv_dtype": "auto"})
+
+
+def remarks(spec: RunSpec) -> Iterator[str]:
+    """What will not go as asked, to be said before anything is loaded."""
+    unable = [d.label for d in spec.drafters if d.name != REFERENCE and not can_shrink(d)]
+    if spec.cap_policy == "window" and unable:
+        yield (
+            f"--cap-policy window: {', '.join(unable)} cannot keep less of the context; where such a drafter "
+            "passes a cap, its cell is incompatible."
+        )
 
 
 def asked_devices(spec: RunSpec) -> list[DeviceProfile]:
@@ -114,6 +126,10 @@ def _kind(spec: RunSpec) -> CapKind:
         f"A memory cap cannot be enforced on backend {spec.backend} of this system. "
         "Use --cap-kind simulated, or add --allow-simulated."
     )
+
+
+def _shrinking() -> list[str]:
+    return [name for name in drafter_names() if can_shrink(DrafterSpec(name=name))]
 
 
 def _with_kv(drafter: DrafterSpec, spec: RunSpec) -> DrafterSpec:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import get_args
 
-from hyflash_bench.drafters.base import Drafter
+from hyflash_bench.drafters.base import Drafter, MemoryKind
 from hyflash_bench.engine.steps import HeldBytes, TurnResult
 from hyflash_bench.memory.ledger import cache_difference, formula_difference
 from hyflash_bench.memory.ledger_totals import PassBytes, TargetLedger, feature_rows
@@ -44,25 +45,16 @@ def book(ledger: TargetLedger, drafter: Drafter, cache: KVCache, start: int, res
     """
     steps, features = result.steps, _features(drafter)
     before = list(accumulate(steps.committed, initial=start))
-    contexts = before[1:]
     held = result.held or {}
     passes = [
         ledger.pass_bytes(1 + drafted, at, num_features=features, num_committed=committed)
         for drafted, at, committed in zip(steps.drafted, before, steps.committed, strict=False)
     ]
     prompt = ledger.pass_bytes(1, max(0, start - 1), num_features=features)
-    by_kind = {kind: [step[kind] for step in steps.held] for kind in ("kv", "state", "buffer")}
-    totals = [
-        ledger.total(context, during, sum(step.values()))
-        for context, during, step in zip(contexts, passes, steps.held, strict=True)
-    ]
     return Booked(
         columns={
-            "drafter_bytes": [sum(sizes) for sizes in zip(*by_kind.values(), strict=True)],
-            **{f"drafter_{kind}_bytes": sizes for kind, sizes in by_kind.items()},
-            "target_kv_bytes": [context * ledger.kv_bytes_per_token for context in contexts],
-            "pass_bytes": [during.total for during in passes],
-            "ledger_bytes": totals,
+            **ledger.columns(before[1:], passes),
+            **{f"drafter_{kind}_bytes": [step[kind] for step in steps.held] for kind in get_args(MemoryKind)},
         },
         memory={
             "target_weights": ledger.weight_bytes,

@@ -24,11 +24,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hyflash_bench.memory.ledger_totals import TargetLedger
+from hyflash_bench.results.columns import DRAFTER_KINDS
 from hyflash_bench.results.records import ConversationRecord, StepColumns, TurnRecord
 from hyflash_bench.spec.plan import Cap
 from hyflash_bench.spec.units import format_bytes
 
 __all__ = ["Moment", "apply_cap", "first_breach", "stopped", "under"]
+
+_OF_DRAFTER = ("drafter_weights_bytes", *DRAFTER_KINDS)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -169,23 +172,20 @@ def _plain_from(turn: TurnRecord, step: int, ledger: TargetLedger) -> TurnRecord
     done = sum(steps.committed[:step])
     rest = sum(steps.committed) - done
     contexts = [turn.context_length + done + count + 1 for count in range(rest)]
-    passes = [ledger.pass_bytes(1, context - 1).total for context in contexts]
+    plain = {**ledger.plain_columns(contexts), **dict.fromkeys(_OF_DRAFTER, [0] * rest)}
     ended = [turn.stop_reason == "eos" and count == rest - 1 for count in range(rest)]
     nothing, nothing_cut = [0] * rest, [False] * rest
-    columns: dict[str, list[Any]] = {
+    columns: dict[str, Any] = {
         "drafted": steps.drafted[:step] + nothing,
         "depth": steps.depth[:step] + nothing,
         "accepted": steps.accepted[:step] + nothing,
         "committed": steps.committed[:step] + [1] * rest,
         "eos_cut": steps.eos_cut[:step] + ended,
         "limit_cut": steps.limit_cut[:step] + nothing_cut,
-        "target_kv_bytes": (steps.target_kv_bytes or [])[:step]
-        + [context * ledger.kv_bytes_per_token for context in contexts],
-        "pass_bytes": (steps.pass_bytes or [])[:step] + passes,
-        "ledger_bytes": (steps.ledger_bytes or [])[:step] + [ledger.plain_total(c) for c in contexts],
+        "rejected_tokens": steps.rejected_tokens and steps.rejected_tokens[:step] + [[]] * rest,
+        "rejected_text": steps.rejected_text and steps.rejected_text[:step] + [""] * rest,
+        **{name: (getattr(steps, name) or [])[:step] + sizes for name, sizes in plain.items()},
     }
-    for name in ("drafter_bytes", "drafter_kv_bytes", "drafter_state_bytes", "drafter_buffer_bytes"):
-        columns[name] = (getattr(steps, name) or [])[:step] + nothing
     gone = {f"drafter_{kind}": 0 for kind in ("weights", "kv", "state", "buffer")}
     return turn.model_copy(
         update={
@@ -193,6 +193,7 @@ def _plain_from(turn: TurnRecord, step: int, ledger: TargetLedger) -> TurnRecord
             "memory": {**turn.memory, **gone},
             "decode_s": None,
             "energy_j": None,
+            "power_w": None,
             "lossless": "not_judged",
         }
     )
@@ -214,12 +215,11 @@ def _never_observed(turn: TurnRecord, ledger: TargetLedger) -> TurnRecord:
 
 def _with_weights(turn: TurnRecord, weight_bytes: int, more: int) -> TurnRecord:
     """The ledger of a turn with weights of other bits; what was measured stays what it was."""
-    totals, prompt = turn.steps.ledger_bytes, turn.prompt_ledger_bytes
-    shifted = None if totals is None else [total + more for total in totals]
+    prompt, num_steps = turn.prompt_ledger_bytes, len(turn.steps.committed)
     memory = {name: size for name, size in turn.memory.items() if name != "target_weights"}
     return turn.model_copy(
         update={
-            "steps": turn.steps.model_copy(update={"ledger_bytes": shifted}),
+            "steps": turn.steps.model_copy(update={"target_weights_bytes": [weight_bytes] * num_steps}),
             "memory": {"target_weights_simulated": weight_bytes, **memory},
             "prompt_ledger_bytes": None if prompt is None else prompt + more,
         }

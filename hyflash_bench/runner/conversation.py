@@ -240,7 +240,7 @@ class ConversationRunner:
             **scene.meter.readings(),
             "workspace_measured": workspace_measured(self._target.device),
         }
-        return turn_record(index, mode, turn, result, judged, self._stops, booked, readings)
+        return turn_record(index, mode, turn, result, judged, self._stops, booked, readings, self._chat)
 
     def _keep(self, scene: _Scene, entrant: Entrant, record: TurnRecord) -> None:
         if record.formula_difference_bytes and not entrant.has_differed:

@@ -43,6 +43,7 @@ class Planned:
 
     num_work: int
     num_done: int
+    unit: str = "conversations"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from hyflash_bench.data import expanded
 from hyflash_bench.results.records import CellRecord, TraceRecord
 from hyflash_bench.runner.asked import asked_caps, require_room
 from hyflash_bench.runner.estimate import Pace, effort_of
@@ -24,7 +25,7 @@ from hyflash_bench.spec.sampling import Sampling
 from hyflash_bench.suites.conversation import Item
 from hyflash_bench.suites.suite import Suite
 
-__all__ = ["Plan", "make_plan", "target_id"]
+__all__ = ["Plan", "drafter_version", "make_plan", "target_id"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ def _cell(
         target_id=target_id(target),
         target=str(target["name"]),
         drafter=drafter,
-        drafter_version=_drafter_version(drafter, str(target["name"])),
+        drafter_version=drafter_version(drafter, str(target["name"])),
         suite=suite.spec.name,
         suite_hash=suite.suite_hash,
         task=item.task,
@@ -162,7 +163,7 @@ def _cell(
     )
 
 
-def _drafter_version(drafter: DrafterSpec, target: str) -> str:
+def drafter_version(drafter: DrafterSpec, target: str) -> str:
     """Hash of what a drafter is read from; what ships as code changes with the package's version."""
     path, separator, _ = drafter.name.partition(".py:")
     if separator:
@@ -172,7 +173,7 @@ def _drafter_version(drafter: DrafterSpec, target: str) -> str:
         return ""
     patterns = ("*.safetensors", "*.bin", "*.pt", "config.json")
     files = sorted(file for pattern in patterns for file in folder.glob(pattern))
-    tree = Path(str(drafter.options.get("tree_paths") or "")).expanduser()
+    tree = expanded(str(drafter.options.get("tree_paths") or ""))
     files += [tree] if tree.is_file() else []
     return _files_version(tuple((file, file.stat().st_mtime_ns) for file in files))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -11,6 +11,7 @@ from hyflash_bench.engine.repetition import DEGENERATE_SHARE, copied_share, repe
 from hyflash_bench.engine.steps import Steps, TurnResult
 from hyflash_bench.engine.trace import Trace, TracedTurn
 from hyflash_bench.memory.ledger_totals import TargetLedger
+from hyflash_bench.results.columns import TraceSteps
 from hyflash_bench.results.records import StepColumns, TraceRecord, TraceTurn, TurnRecord
 from hyflash_bench.runner.bookkeeping import Booked
 from hyflash_bench.runner.events import TurnFinished
@@ -24,8 +25,10 @@ __all__ = ["now", "trace_record", "turn_finished", "turn_record"]
 
 REQUEST_LENGTH = 400
 """Characters kept of what the user says: the question stands at the end, the document before it."""
+TOKENS_BEFORE = 8
+"""Tokens of the reply that rejected ones are decoded behind: a character may have begun in them."""
 ENERGY = "nvml_energy_j"
-_NO_BYTES = (ENERGY, "nvml_power_w")
+POWER = "nvml_power_w"
 
 
 def trace_record(
@@ -43,7 +46,7 @@ def trace_record(
         context += turn.prompt.tolist()
         said = _trace_turn(index, turn, context, chat, conversation.turns[index])
         total = ledger.plain_total(turn.start + turn.num_tokens - 1)
-        turns.append(said.model_copy(update={"ledger_bytes": total}))
+        turns.append(said.model_copy(update={"ledger_bytes": total, "steps": _trace_steps(turn, ledger)}))
         context += turn.tokens.tolist()
     item = conversation.item
     return TraceRecord(
@@ -53,6 +56,7 @@ def trace_record(
         task=item.task,
         kind=item.kind,
         category=item.category,
+        document=item.document,
         content_hash=conversation.content_hash,
         sampling=work.sampling.label,
         temperature=work.sampling.temperature,
@@ -75,6 +79,7 @@ def turn_record(
     stop_tokens: Collection[int],
     booked: Booked,
     readings: Mapping[str, int | float | None],
+    chat: ChatTokenizer,
 ) -> TurnRecord:
     """One turn of one drafter; what was not clocked or not judged stays null."""
     observe_s, choose_s = result.observe_prompt_s, result.choose_s
@@ -86,7 +91,7 @@ def turn_record(
         num_prompt_tokens=len(turn.prompt),
         num_output_tokens=len(result.tokens),
         stop_reason="eos" if result.tokens[-1] in stop_tokens else "limit",
-        steps=_columns(result.steps, booked),
+        steps=_columns(result, booked, chat),
         prefill_s=turn.prefill_s if is_timed else None,
         observe_prompt_s=observe_s,
         ttft_s=turn.prefill_s + (observe_s or 0.0) + (choose_s or 0.0) if is_timed else None,
@@ -99,6 +104,7 @@ def turn_record(
         prompt_ledger_bytes=booked.prompt_ledger_bytes,
         formula_difference_bytes=booked.formula_difference_bytes,
         energy_j=readings.get(ENERGY),
+        power_w=readings.get(POWER),
     )
 
 
@@ -144,12 +150,22 @@ def _trace_turn(
     )
 
 
+def _trace_steps(turn: TracedTurn, ledger: TargetLedger) -> TraceSteps | None:
+    if turn.decode_s is None:  # walked along, without passes of its own
+        return None
+    contexts = range(turn.start + 1, turn.start + turn.num_tokens)
+    columns = ledger.plain_columns(contexts)
+    kept = {name: columns[name] for name in TraceSteps.model_fields if name in columns}
+    return TraceSteps(**kept, features_held_bytes=list(turn.held))
+
+
 def _bytes_of(readings: Mapping[str, int | float | None]) -> dict[str, int | None]:
-    counts = {name: value for name, value in readings.items() if name not in _NO_BYTES}
+    counts = {name: value for name, value in readings.items() if name not in (ENERGY, POWER)}
     return {name: None if value is None else int(value) for name, value in counts.items()}
 
 
-def _columns(steps: Steps, booked: Booked) -> StepColumns:
+def _columns(result: TurnResult, booked: Booked, chat: ChatTokenizer) -> StepColumns:
+    steps = result.steps
     is_timed = bool(steps.draft_s)
     return StepColumns(
         drafted=steps.drafted,
@@ -158,8 +174,19 @@ def _columns(steps: Steps, booked: Booked) -> StepColumns:
         committed=steps.committed,
         eos_cut=steps.eos_cut,
         limit_cut=steps.limit_cut,
+        rejected_tokens=steps.rejected,
+        rejected_text=list(_rejected_texts(steps, result.tokens, chat)),
         draft_s=steps.draft_s if is_timed else None,
         verify_s=steps.verify_s if is_timed else None,
         observe_s=steps.observe_s if is_timed else None,
         **booked.columns,
     )
+
+
+def _rejected_texts(steps: Steps, reply: Sequence[int], chat: ChatTokenizer) -> Iterator[str | None]:
+    """What the reply would have gone on with at each step, had the rejected tokens been kept."""
+    at = 1  # the first token comes from prefill
+    for rejected, accepted, committed in zip(steps.rejected, steps.accepted, steps.committed, strict=True):
+        before = reply[max(0, at + accepted - TOKENS_BEFORE) : at + accepted]
+        yield None if rejected is None else chat.continued(before, rejected) if rejected else ""
+        at += committed

@@ -13,7 +13,7 @@ from hyflash_bench.registry import require_drafter
 from hyflash_bench.results.layout import RESULTS_FOLDER
 from hyflash_bench.results.reader import load_run
 from hyflash_bench.results.writer import RunWriter
-from hyflash_bench.runner.asked import checked
+from hyflash_bench.runner.asked import checked, remarks
 from hyflash_bench.runner.environment import BUSY_SHARE, busy_share
 from hyflash_bench.runner.events import Event, Log, Planned
 from hyflash_bench.runner.manifest import manifest_of
@@ -85,6 +85,8 @@ def run(
     """
     tell = listener or _ignore
     spec = checked(spec)
+    for remark in remarks(spec):
+        tell(Log(remark))
     if spec.data:
         tell(Log(f"Reading {', '.join(spec.data)}"))
     suites = _checked_suites(spec)
@@ -116,7 +118,8 @@ def run(
             supervisor.stop()
             if writer.layout.is_run:
                 writer.write_tables()
-        outcome.num_cells = _cells_by_status(folder, plan)
+        if writer.layout.is_run:  # not where it was interrupted before it began
+            outcome.num_cells = _cells_by_status(folder, plan)
     return outcome
 
 

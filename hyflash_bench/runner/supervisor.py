@@ -133,7 +133,7 @@ class Supervisor:
             process.start()
         theirs.close()
         self._process, self._connection = process, ours
-        for message in self._messages("loading the target"):
+        for message in self._messages("loading target and drafters"):
             if isinstance(message, Ready):
                 return message
             if isinstance(message, Failed):

@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
@@ -134,15 +135,16 @@ def serve(connection: Connection, job: Job, signs: Signs) -> None:
     logger = logging.getLogger("hyflash_bench")
     logger.setLevel(logging.INFO)
     logger.addHandler(_ForwardLogs(connection))
-    try:
-        _serve(connection, job, signs)
-    except errors.HyFlashError as error:
-        connection.send(Failed(type(error).__name__, str(error)))
-    except (BrokenPipeError, EOFError):
-        pass  # the parent is gone
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - drafters may be anybody's code
-        connection.send(Crashed(described(error), isinstance(error, MemoryError)))
-        sys.exit(1)
+    with suppress(BrokenPipeError):  # the parent is gone
+        try:
+            _serve(connection, job, signs)
+        except errors.HyFlashError as error:
+            connection.send(Failed(type(error).__name__, str(error)))
+        except (BrokenPipeError, EOFError):
+            pass  # likewise
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - drafters may be anybody's code
+            connection.send(Crashed(described(error), isinstance(error, MemoryError)))
+            sys.exit(1)
 
 
 def _serve(connection: Connection, job: Job, signs: Signs) -> None:

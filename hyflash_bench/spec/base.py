@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from reprlib import Repr
 from typing import Any, Self
@@ -42,8 +42,22 @@ class Spec(BaseModel):
         try:
             return cls.model_validate(dict(values))
         except ValidationError as error:
-            lines = [_explain(problem, cls) for problem in error.errors()]
+            lines = [_explain(problem, cls) for problem in _causes(error.errors())]
             raise SpecError(f"{where}: " + "; ".join(lines)) from None
+
+
+def _causes(problems: Sequence[Any]) -> list[Any]:
+    """Without those that follow from others: defaults made from wrong keys, lists short of wrong parts."""
+    broken = {problem["loc"][:-1] for problem in problems}
+    return [
+        problem
+        for problem in problems
+        if problem["type"] != "default_factory_not_called"
+        and not (
+            problem["type"] == "too_short"
+            and any(loc[: len(problem["loc"])] == problem["loc"] for loc in broken)
+        )
+    ]
 
 
 def _explain(problem: Any, model: type[BaseModel]) -> str:
@@ -59,6 +73,12 @@ def _explain(problem: Any, model: type[BaseModel]) -> str:
         return f"key {path!r} is missing"
     given = problem.get("input")
     message = str(problem["msg"].removeprefix("Value error, "))
+    if problem["type"] in ("list_type", "tuple_type"):
+        message = "a list is needed, as in [first, second]"
+    elif problem["type"] == "too_short":
+        message = f"at least {problem['ctx']['min_length']} needed"
+    elif problem["type"] == "string_pattern_mismatch" and path in model.model_fields:
+        message = model.model_fields[path].description or message
     if not path:
         return message  # of several keys together, which it names
     return f"{path}: {message} (given {_GIVEN.repr(given)})"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hyflash_bench.data import data_folder
+from hyflash_bench.data import data_folder, expanded
 from hyflash_bench.errors import MissingDependency
 from hyflash_bench.spec.drafter import DrafterSpec
 from hyflash_bench.spec.formats.recognise import cached_snapshot, is_hub_id
@@ -74,8 +74,8 @@ def checkpoint_folder(drafter: DrafterSpec, target: str) -> Path | None:
         target: Short name of the target.
     """
     given = str(drafter.options.get("checkpoint") or "")
-    if given and Path(given).expanduser().is_dir():
-        return Path(given).expanduser()
+    if given and expanded(given).is_dir():
+        return expanded(given)
     if is_hub_id(given):
         return cached_snapshot(given)
     name = given or DEFAULT_CHECKPOINTS.get(drafter.name, "")

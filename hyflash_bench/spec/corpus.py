@@ -7,9 +7,19 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from hyflash_bench.spec.base import MAX_COUNT, MAX_SEED, Spec
-from hyflash_bench.spec.suite import SourceSpec
+from hyflash_bench.spec.suite import FileSource, NpmSource, PypiSource
 
-__all__ = ["PARTS", "AnswersSpec", "CorpusRecipe", "DocumentsSpec", "SelfTalkSpec", "TalkSpec", "TextsSpec"]
+__all__ = [
+    "PARTS",
+    "AnswersSpec",
+    "CorpusRecipe",
+    "DocumentsSpec",
+    "RowsSource",
+    "SelfTalkSpec",
+    "TalkSpec",
+    "TextSource",
+    "TextsSpec",
+]
 
 PARTS = ("documents", "answers", "self-talk")
 """Names of the parts, in the order in which they are built: the endless one last."""
@@ -46,11 +56,38 @@ class SelfTalkSpec(Spec):
     talk: TalkSpec = TalkSpec()
 
 
+class RowsSource(Spec):
+    """A data set with a text in each row: JSON lines, JSON, Parquet, packed by gzip or not; or on the hub."""
+
+    type: Literal["rows"]
+    licence: str = Field(min_length=1, description="Licence of the texts, by name.")
+    files: tuple[_Words, ...] = Field((), description="Files beside or below the recipe.")
+    hub: str | None = Field(None, pattern=r"^[\w.-]+(/[\w.-]+)?$", description="Or its id: owner/name.")
+    config: str | None = Field(None, description="Its configuration on the hub.")
+    split: str = Field("train", description="Its split on the hub.")
+    revision: str | None = Field(None, description="Commit or tag; null for the newest when it is fetched.")
+    text: str = Field("text", min_length=1, description="Key of the text in a row.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if bool(self.files) == (self.hub is not None):
+            raise ValueError("a source of rows needs either files or hub")
+        return self
+
+    @property
+    def label(self) -> str:
+        """``owner/name``, or the files."""
+        return self.hub or ", ".join(self.files)
+
+
+TextSource = Annotated[PypiSource | NpmSource | FileSource | RowsSource, Field(discriminator="type")]
+
+
 class TextsSpec(Spec):
-    """Files of a source; those that a shipped suite names are left out by themselves."""
+    """Files (or rows) of a source; those that a shipped suite names are left out by themselves."""
 
     source: str
-    files: tuple[str, ...] = Field(min_length=1, description="Patterns, e.g. docs/*.txt.")
+    files: tuple[str, ...] = Field(("*",), min_length=1, description="Patterns, e.g. docs/*.txt.")
     weight: float = Field(1.0, gt=0.0, le=1000.0, description="How often an excerpt comes from here.")
 
 
@@ -90,7 +127,9 @@ class CorpusRecipe(Spec):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "bfloat16", description="Precision in which the target writes; bfloat16 is fast where the CPU has it."
     )
-    sources: dict[str, SourceSpec] = Field(default_factory=dict, description="As in a suite.")
+    sources: dict[str, TextSource] = Field(
+        default_factory=dict, description="As in a suite; data sets besides, as type rows."
+    )
     self_talk: SelfTalkSpec | None = None
     answers: AnswersSpec | None = None
     documents: DocumentsSpec | None = None

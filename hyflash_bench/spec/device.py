@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from hyflash_bench.data import cache_folder, data_folder
+from hyflash_bench.data import cache_folder, data_folder, expanded
 from hyflash_bench.errors import SpecError, UnknownName, UsageError
 from hyflash_bench.spec.base import Spec
 from hyflash_bench.spec.units import format_bytes, parse_bytes
@@ -214,7 +214,7 @@ def read_device(given: str) -> DeviceProfile:
         SpecError: Numbers are missing, absurd or without a source.
     """
     if Path(given).suffix in (".yaml", ".yml"):
-        path = Path(given).expanduser()
+        path = expanded(given)
     elif given in device_names():
         path = data_folder("devices") / f"{given}.yaml"
     elif given == HOST:

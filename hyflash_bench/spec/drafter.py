@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Self
 
 import yaml
 from pydantic import Field
 
+from hyflash_bench.data import expanded
 from hyflash_bench.errors import SpecError
 from hyflash_bench.spec.base import Spec
 from hyflash_bench.spec.formats.recognise import recognise
 
-__all__ = ["DrafterSpec"]
+__all__ = ["DrafterSpec", "split_outside_brackets"]
 
 
 class DrafterSpec(Spec):
@@ -30,7 +31,8 @@ class DrafterSpec(Spec):
     def from_text(cls, text: str) -> Self:
         """Read the command-line form.
 
-        Values are YAML scalars; a value may hold ``=`` and ``:`` but no comma.
+        Values are YAML scalars, or flat lists of them as in ``half_lives=[8,4096]``; a scalar may hold
+        ``=`` and ``:`` but no comma.
 
         Raises:
             SpecError: An option without ``=``, one given twice, a value that is no scalar, or a folder that
@@ -40,13 +42,13 @@ class DrafterSpec(Spec):
         name, separator, rest = _split_name(text)
         options: dict[str, Any] = {}
         if _is_folder(name):
-            options["checkpoint"], name = name, recognise(Path(name).expanduser()).drafter
+            options["checkpoint"], name = name, recognise(expanded(name)).drafter
         elif name.startswith((".", "~", "/")) and not name.endswith(".py") and ".py:" not in name:
             raise SpecError(
                 f"Drafter {text!r}: there is no folder {name}. Give the folder of a checkpoint, whose path "
                 "has no comma and no colon, or a drafter by name."
             )
-        for part in filter(None, (piece.strip() for piece in rest.split(","))):
+        for part in filter(None, (piece.strip() for piece in split_outside_brackets(rest))):
             key, equals, value = part.partition("=")
             if not equals or not key.strip():
                 raise SpecError(
@@ -70,9 +72,14 @@ class DrafterSpec(Spec):
         return f"{self.name}:{given}"
 
 
+def split_outside_brackets(text: str) -> list[str]:
+    """Split at the commas that stand in no list."""
+    return re.split(r",(?![^\[\]]*\])", text)
+
+
 def _is_folder(name: str) -> bool:
     """Whether a name means the folder of a checkpoint; a bare word never does."""
-    return ("/" in name or "\\" in name or name.startswith((".", "~"))) and Path(name).expanduser().is_dir()
+    return ("/" in name or "\\" in name or name.startswith((".", "~"))) and expanded(name).is_dir()
 
 
 def _split_name(text: str) -> tuple[str, bool, str]:
@@ -89,14 +96,21 @@ def _scalar(value: str, text: str) -> Any:
     # ValueError: a date or a number that YAML recognises and Python refuses.
     with suppress(yaml.YAMLError, ValueError, RecursionError):
         found = yaml.safe_load(value)
-        if found is None or isinstance(found, str | int | float):
+        if _is_scalar(found) or (isinstance(found, list) and all(map(_is_scalar, found))):
             return found
     raise SpecError(
-        f"Drafter {text!r}: {value!r} is not a plain value. Write a number, a word, true, false or null."
+        f"Drafter {text!r}: {value!r} is not a plain value. Write a number, a word, true, false, null, or a "
+        "list of these in brackets."
     )
 
 
+def _is_scalar(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float)
+
+
 def _plain(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_plain, value))}]"
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)

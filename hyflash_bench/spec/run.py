@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -29,6 +29,12 @@ def _default_drafters(values: Mapping[str, Any]) -> tuple[DrafterSpec, ...]:
 
 def _drafter(value: Any) -> Any:
     return DrafterSpec.from_text(value) if isinstance(value, str) else value
+
+
+def _refuse_twice(what: str, names: Sequence[str]) -> None:
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{what} {twice} is given twice; keep one")
 
 
 def _size(value: Any) -> Any:
@@ -108,22 +114,16 @@ class RunSpec(TargetSpec):
     def _check(self) -> Self:
         if self.temperature is None and (self.top_k is not None or self.top_p is not None):
             raise ValueError("top_k and top_p need a temperature")
-        labels = [drafter.label for drafter in self.drafters]
-        twice = sorted({label for label in labels if labels.count(label) > 1})
-        if twice:
-            raise ValueError(f"drafter {twice[0]} is given twice; keep one")
+        _refuse_twice("suite", self.suites)
+        _refuse_twice("drafter", [drafter.label for drafter in self.drafters])
+        _refuse_twice("memory cap", [f"{format_bytes(size)} ({size:,} bytes)" for size in self.memory_caps])
+        _refuse_twice("device", self.devices)
         if self.data and len(self.suites) > 1:
             raise ValueError("data needs exactly one suite; run the suites one by one")
         self._check_caps()
         return self
 
     def _check_caps(self) -> None:
-        for size in self.memory_caps:
-            if self.memory_caps.count(size) > 1:
-                raise ValueError(f"memory cap {format_bytes(size)} is given twice; keep one")
-        for device in self.devices:
-            if self.devices.count(device) > 1:
-                raise ValueError(f"device {device} is given twice; keep one")
         if self.cap_kind == "enforced" and not self.memory_caps:
             raise ValueError("cap_kind enforced needs a memory cap; devices are always simulated")
         if self.cap_kind == "enforced" and self.cap_policy != "stop":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hyflash_bench.data import data_folder
+from hyflash_bench.data import data_folder, expanded
 from hyflash_bench.errors import SpecError, UnknownName
 from hyflash_bench.spec.claims import CLAIM_FILES
 from hyflash_bench.spec.suite import SuiteSpec
@@ -46,7 +46,7 @@ def load_suite(name_or_path: str | Path, data: DataFiles | None = None) -> Suite
 def _path(name_or_path: str | Path) -> Path:
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.endswith((".yaml", ".yml")) or "/" in text:
-        return Path(name_or_path).expanduser()
+        return expanded(name_or_path)
     if text not in list_suites():
         hint = "List them with: hyflash-bench ls suites. A file of your own ends in .yaml."
         raise UnknownName("suite", text, list_suites(), hint)

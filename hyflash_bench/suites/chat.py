@@ -65,6 +65,12 @@ class ChatTokenizer:
             starts.append(start)
         return starts
 
+    def continued(self, tokens: Sequence[int], by: Sequence[int]) -> str:
+        """What other tokens would add to the text of some, special tokens spelt out."""
+        texts = [list(tokens), [*tokens, *by]]
+        before, after = (str(self.tokenizer.decode(ids, skip_special_tokens=False)) for ids in texts)
+        return after[_num_shared(before, after) :]
+
     def first_turn(self, text: str, system: str | None = None) -> list[int]:
         """Tokens of the opening user turn, up to where the reply starts."""
         if not self.has_template:

@@ -21,6 +21,8 @@ class Item:
         context_length: Prompt tokens of the first turn that the builder must hit exactly, or None
             where the suite does not fix a length.
         num_turns: User turns.
+        document: Name of the text that it is about, where others of the suite may be about the same; None
+            for one of its own.
     """
 
     item_id: str
@@ -30,6 +32,7 @@ class Item:
     category: str
     context_length: int | None
     num_turns: int
+    document: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

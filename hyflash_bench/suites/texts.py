@@ -26,6 +26,14 @@ class Document(Spec):
     neighbours: tuple[str, ...] = Field((), description="Other neighbours than the task's.")
     max_context: int | None = Field(None, ge=1, description="Longest context it is used for.")
 
+    def name(self, source: str) -> str:
+        """The file, the same in every task that reads it.
+
+        Args:
+            source: The task's, for documents that name none.
+        """
+        return f"{self.source or source}:{self.file}"
+
 
 @dataclass(frozen=True, slots=True)
 class JoinedText:

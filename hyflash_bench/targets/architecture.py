@@ -16,12 +16,41 @@ from torch import Tensor, nn
 
 from hyflash_bench.errors import UnsupportedTarget
 
-__all__ = ["FAMILIES", "Activation", "Architecture", "Layer", "Linear", "Norm", "check_supported", "read"]
+__all__ = [
+    "FAMILIES",
+    "UNROTATED",
+    "WRAPPERS",
+    "Activation",
+    "Architecture",
+    "Layer",
+    "Linear",
+    "Norm",
+    "check_supported",
+    "read",
+    "text_config",
+]
 
 Activation = Literal["silu", "gelu_tanh", "gelu"]
 
-FAMILIES = ("gemma", "gemma2", "gemma3_text", "llama", "mistral", "phi3", "qwen2", "qwen3")
+FAMILIES = (
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "llama",
+    "ministral",
+    "mistral",
+    "phi3",
+    "qwen2",
+    "qwen3",
+    "smollm3",
+)
 """``model_type`` of the configurations that can be run."""
+
+WRAPPERS = ("gemma3", "llava", "mistral3")
+"""Multimodal types whose text part, one of the families, reads text as it would on its own."""
+
+UNROTATED = "unrotated"
+"""Kind of the layers that know nothing of positions."""
 
 _ZERO_CENTRED = ("gemma", "gemma2", "gemma3_text")
 """Families whose norm weights are stored as distance from 1."""
@@ -33,7 +62,9 @@ _ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
 }
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
-_ROPE_TYPES = ("default", "linear", "llama3", "longrope", "yarn")
+_ROPE_TYPES = ("default", "dynamic", "linear", "llama3", "longrope", "yarn")
+_GROWING_ROPE = "dynamic"
+"""Plain rotation up to the model's own limit, and other rotations at every length beyond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +104,7 @@ class Layer:
         down: Back to the hidden size.
         down_norm: On the MLP's output; Gemma 2 and 3 only.
         window: Positions that a row sees, itself included; None for all.
-        kind: Key of the rotary table.
+        kind: Key of the rotary table; :data:`UNROTATED` without one.
     """
 
     input_norm: Norm
@@ -127,20 +158,32 @@ class Architecture:
         return (*inner, self.head)
 
 
-def check_supported(config: Any) -> None:
+def text_config(config: Any) -> Any:
+    """The part of a transformers configuration that is about text, for types in :data:`WRAPPERS`."""
+    return config.text_config if getattr(config, "model_type", None) in WRAPPERS else config
+
+
+def check_supported(config: Any, *, extrapolate: bool = False) -> None:
     """Refuse a configuration that the engine cannot verify losslessly.
 
     Args:
         config: A transformers configuration, before any weight is read.
+        extrapolate: Contexts beyond the model's own limit are wanted.
 
     Raises:
         UnsupportedTarget: With the reason and what is supported.
     """
+    config = text_config(config)
     reason = _refusal(config)
     if reason is not None:
         raise UnsupportedTarget(
-            f"{reason}. Supported: decoder-only models of type {', '.join(FAMILIES)}, whose "
-            "layers all attend fully or through a sliding window."
+            f"{reason}. Supported: decoder-only models of type {', '.join(FAMILIES)}, whose layers "
+            f"all attend fully or through a sliding window, and the text part of {', '.join(WRAPPERS)}."
+        )
+    if extrapolate and _GROWING_ROPE in _rope_types(config):
+        raise UnsupportedTarget(
+            f"Rotary scaling {_GROWING_ROPE!r} turns all positions anew with every token past the model's "
+            f"own limit of {config.max_position_embeddings}, which a cache cannot follow. Drop extrapolate."
         )
 
 
@@ -162,7 +205,7 @@ def _refusal(config: Any) -> str | None:
     if activation not in _ACTIVATIONS:
         reason = f"Activation {activation!r} is not one of {', '.join(sorted(_ACTIVATIONS))}"
     elif scaling:
-        reason = f"Rotary scaling {scaling[0]!r} changes as the context grows"
+        reason = f"Rotary scaling {scaling[0]!r} is not one of {', '.join(_ROPE_TYPES)}"
     elif getattr(config, "use_bidirectional_attention", False):
         reason = f"This {kind!r} model attends in both directions"
     return reason
@@ -216,9 +259,12 @@ def _read_layer(layer: Any, index: int, config: Any) -> Layer:
     mlp_norm = norm("pre_feedforward_layernorm" if has_sandwich else "post_attention_layernorm")
     assert mlp_norm is not None
     layer_types = getattr(config, "layer_types", None)
+    kind = layer_types[index] if layer_types is not None else "full_attention"
     window = getattr(config, "sliding_window", None)
-    if layer_types is not None and layer_types[index] != "sliding_attention":
+    if layer_types is not None and kind != "sliding_attention":
         window = None
+    if not getattr(attention, "use_rope", True):
+        kind = UNROTATED
     return Layer(
         input_norm=_read_norm(layer.input_layernorm, config),
         qkv=qkv,
@@ -231,7 +277,7 @@ def _read_layer(layer: Any, index: int, config: Any) -> Layer:
         down=_fuse([mlp.down_proj]),
         down_norm=norm("post_feedforward_layernorm") if has_sandwich else None,
         window=window,
-        kind=layer_types[index] if layer_types is not None else "full_attention",
+        kind=kind,
     )
 
 

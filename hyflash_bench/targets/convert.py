@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-import shutil
-import tempfile
+import sys
+from contextlib import nullcontext, redirect_stderr
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
+from hyflash_bench.atomic import scratch_folder
 from hyflash_bench.errors import MissingDependency, TargetError
 from hyflash_bench.targets.cachedir import cache_dir, writable
 
@@ -37,18 +39,19 @@ def converted_folder(gguf: Path, digest: str) -> Path:
         if folder.exists():
             return folder
         logger.info("converting %s to safetensors (once)", gguf.name)
-        scratch = Path(tempfile.mkdtemp(dir=parent, prefix=".converting-"))
+        # transformers draws its progress bar whether or not anybody watches.
+        hushed = nullcontext() if sys.stderr.isatty() else redirect_stderr(StringIO())
         try:
-            _convert(gguf, scratch)
-            scratch.replace(folder)
+            with scratch_folder(parent, digest) as scratch:
+                with hushed:
+                    _convert(gguf, scratch)
+                scratch.replace(folder)
         except ImportError as error:
             raise MissingDependency(
                 f"Reading {gguf.name} needs the packages gguf and accelerate: {error}"
             ) from error
         except Exception as error:  # a damaged file raises all sorts of errors
             raise TargetError(f"{gguf.name} could not be converted: {error}") from error
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
     return folder
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, silu
 
-from hyflash_bench.targets.architecture import Activation, Architecture, Layer, Norm
+from hyflash_bench.targets.architecture import UNROTATED, Activation, Architecture, Layer, Norm
 from hyflash_bench.targets.attention import Visibility, grouped_attention, sdpa_attention
 from hyflash_bench.targets.cache import KVCache
 from hyflash_bench.targets.linear import LinearForms
@@ -96,7 +96,8 @@ class Decoder:
     def finish(self, x: Tensor) -> Tensor:
         """The final norm of ``[T, d]``."""
         if self._native is not None and x.shape[0] <= self.native_rows:
-            return self._native.library.norm(x.contiguous(), self.arch.final_norm)
+            norm = self.arch.final_norm
+            return self._native.library.norm(x.contiguous(), norm.weight, norm.eps)
         return rms_norm(x, self.arch.final_norm)
 
     def logits(self, normed: Tensor) -> Tensor:
@@ -173,14 +174,22 @@ class Decoder:
             capacity: Of the cache.
         """
         # LongRoPE has two sets of frequencies and picks by the largest position it is shown.
-        # The cache's capacity stands for it, so that all keys of a cache agree.
-        shown = torch.cat([positions, torch.tensor([capacity - 1])]).to(x.device)[None]
+        # The cache's capacity stands for it, so that all keys of a cache agree; room for drafts past
+        # the model's last position does not count, there dynamic scaling would set in.
+        last = min(capacity, self._rotary.config.max_position_embeddings) - 1
+        shown = torch.cat([positions, torch.tensor([last])]).to(x.device)[None]
         has_kinds = isinstance(getattr(self._rotary, "rope_type", None), dict)
+        kinds = [kind for kind in self._kinds if kind != UNROTATED]
         tables: Rotary = {}
-        for kind in self._kinds if has_kinds else self._kinds[:1]:
+        for kind in kinds if has_kinds else kinds[:1]:
             cosine, sine = self._rotary(x, shown, *((kind,) if has_kinds else ()))
             tables[kind] = (cosine[0, :-1].contiguous(), sine[0, :-1].contiguous())
-        return tables if has_kinds else dict.fromkeys(self._kinds, tables[self._kinds[0]])
+        if not has_kinds:
+            tables = dict.fromkeys(kinds, tables[kinds[0]])
+        if UNROTATED in self._kinds:
+            cosine, sine = tables[kinds[0]]
+            tables[UNROTATED] = (torch.ones_like(cosine), torch.zeros_like(sine))
+        return tables
 
     def _attend(
         self, index: int, cache: KVCache, rotary: tuple[Tensor, Tensor], view: Visibility, qkv: Tensor

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from hyflash_bench.errors import UsageError
@@ -96,6 +96,7 @@ def build_target(
     """
     source = source or Source("folder", spec.target, None, spec.target)
     model = model.to(spec.backend).eval().requires_grad_(False)
+    architecture.check_supported(model.config, extrapolate=spec.extrapolate)
     arch = architecture.read(model)
     library = load_native() if NativeDecoder.fits(arch) else None
     forms = calibrate(arch.linears, library)
@@ -108,17 +109,17 @@ def build_target(
 def _load_hub(source: Source, spec: TargetSpec) -> _Loaded:
     options = {"revision": source.revision, "trust_remote_code": spec.trust_remote_code}
     config = attempt(source, lambda: AutoConfig.from_pretrained(source.location, **options))
-    architecture.check_supported(config)
-    model, tokenizer = _read(source, source.location, spec, **options)
-    commit = getattr(model.config, "_commit_hash", None) or source.revision
+    architecture.check_supported(config, extrapolate=spec.extrapolate)
+    model, tokenizer = _read(source, source.location, config, spec, **options)
+    commit = getattr(config, "_commit_hash", None) or source.revision
     return _Loaded(model, tokenizer, commit or "unknown", commit, licence=None, settings=None)
 
 
 def _load_local(source: Source, spec: TargetSpec) -> _Loaded:
     folder, revision, licence = local_folder(source)
     config = attempt(source, lambda: _local_config(folder, spec.trust_remote_code))
-    architecture.check_supported(config)
-    model, tokenizer = _read(source, str(folder), spec, trust_remote_code=spec.trust_remote_code)
+    architecture.check_supported(config, extrapolate=spec.extrapolate)
+    model, tokenizer = _read(source, str(folder), config, spec, trust_remote_code=spec.trust_remote_code)
     weights = weights_hash(source, folder, spec.trust_remote_code)
     if spec.trust_remote_code and source.kind == "folder":
         revision = code_hash(folder)
@@ -129,16 +130,28 @@ def _local_config(folder: Path, trust_remote_code: bool) -> Any:
     return AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
 
 
-def _read(source: Source, location: str, spec: TargetSpec, **options: Any) -> tuple[Any, Any]:
+def _read(source: Source, location: str, config: Any, spec: TargetSpec, **options: Any) -> tuple[Any, Any]:
     dtype = _DTYPES.get(spec.dtype, "auto")
+    is_wrapped = architecture.text_config(config) is not config
+    kind = AutoModelForImageTextToText if is_wrapped else AutoModelForCausalLM
 
     def read() -> tuple[Any, Any]:
         transformers_logging.disable_progress_bar()  # the console alone shows progress
-        model = AutoModelForCausalLM.from_pretrained(location, dtype=dtype, use_safetensors=True, **options)
-        return model, AutoTokenizer.from_pretrained(location, **options)
+        model = kind.from_pretrained(location, dtype=dtype, use_safetensors=True, **options)
+        tokenizer = AutoTokenizer.from_pretrained(location, **options)
+        return _text_part(model) if is_wrapped else model, tokenizer
 
     loaded: tuple[Any, Any] = attempt(source, read)
     return loaded
+
+
+def _text_part(model: Any) -> Any:
+    """What reads text in a multimodal model, as a causal language model; the rest is let go."""
+    with torch.device("meta"):
+        alone: Any = AutoModelForCausalLM.from_config(model.config.text_config)
+    alone.model, alone.lm_head = model.model.language_model, model.lm_head
+    alone.generation_config = model.generation_config
+    return alone
 
 
 def check_backend(backend: str) -> None:

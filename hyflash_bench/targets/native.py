@@ -1,51 +1,30 @@
-"""Passes of a few rows through ``kernels.c``, built with the machine's own compiler.
-
-Optional: without a compiler everything runs in plain torch, with the same results up to rounding.
-The library is kept in the user's cache under a hash of the source, the compiler and the processor.
-``HYFLASH_BENCH_NATIVE=0`` turns it off.
-"""
+"""Passes of a few rows through ``kernels.c``, where that can be built."""
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import logging
-import os
-import platform
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from ctypes import POINTER, Structure, byref, c_float, c_int, c_int64, c_void_p
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from hyflash_bench.footprint import KVDtype
+from hyflash_bench.native.build import open_library
+from hyflash_bench.native.library import LANES, Library, fits
 from hyflash_bench.targets.architecture import Activation, Architecture, Layer, Linear, Norm
 from hyflash_bench.targets.attention import Visibility
 from hyflash_bench.targets.cache import KVCache
-from hyflash_bench.targets.cachedir import cache_dir
 
-__all__ = ["MAX_ROWS", "NativeDecoder", "NativeLibrary", "load_native", "load_row_attention", "processor"]
+__all__ = ["NativeDecoder", "NativeLibrary", "RowAttention", "load_native", "load_row_attention"]
 
-T = TypeVar("T")
-
-logger = logging.getLogger("hyflash_bench.targets")
-
-MAX_ROWS = 16
-"""Rows of a pass up to which these kernels are meant to be used."""
-
-_LANES = 8
 _ROW_LANES, _ROW_QUERIES = 16, 4  # as in rows.c
 _GATES: dict[Activation, int] = {"silu": 0, "gelu_tanh": 1}
 _KINDS: dict[KVDtype, int] = {"float32": 0, "bfloat16": 1, "float16": 2, "int8": 3}
-_FLAGS = ("-O3", "-fopenmp", "-shared", "-fPIC")
+_PACKAGE = "hyflash_bench.targets"
 
 
 class _Matrix(Structure):
@@ -103,45 +82,20 @@ class _Pass(Structure):
     )
 
 
-class NativeLibrary:
-    """The compiled functions.
-
-    Attributes:
-        digest: Identifies source, compiler and processor.
-    """
+class NativeLibrary(Library):
+    """The compiled functions."""
 
     def __init__(self, path: Path, digest: str) -> None:
-        library = ctypes.CDLL(str(path))
-        self.digest = digest
-        self.decode: Any = library.decode
-        self.decode.argtypes = [POINTER(_Model), POINTER(_Layer), POINTER(_Pass), c_int]
-        self.decode.restype = None
-        self.scratch_floats: Any = library.scratch_floats
-        self.scratch_floats.argtypes = [POINTER(_Model), c_int64, c_int64, c_int]
-        self.scratch_floats.restype = c_int64
-        self._linear: Any = library.linear
-        self._linear.argtypes = [c_void_p] * 4 + [c_int64] * 3 + [c_int]
-        self._linear.restype = None
-        self._rms_norm: Any = library.rms_norm
-        self._rms_norm.argtypes = [c_void_p] * 3 + [c_int64] * 2 + [c_float]
-        self._rms_norm.restype = None
+        super().__init__(path, digest)
+        model = POINTER(_Model)
+        self.decode = self.function("decode", [model, POINTER(_Layer), POINTER(_Pass), c_int])
+        self.scratch_floats = self.function(
+            "scratch_floats", [model, c_int64, c_int64, c_int], result=c_int64
+        )
 
     def linear(self, x: Tensor, linear: Linear) -> Tensor:
-        """``x [T, in]`` times a weight that :func:`fits`: ``[T, out]``."""
-        rows, inputs = x.shape
-        outputs = linear.weight.shape[0]
-        y = torch.empty(rows, outputs)
-        threads = torch.get_num_threads()
-        weight, bias = _matrix(linear)
-        self._linear(x.data_ptr(), weight, bias, y.data_ptr(), rows, inputs, outputs, threads)
-        return y
-
-    def norm(self, x: Tensor, norm: Norm) -> Tensor:
-        """RMS norm of ``[T, d]``, d a multiple of 8."""
-        y = torch.empty_like(x)
-        rows, width = x.shape
-        self._rms_norm(x.data_ptr(), norm.weight.data_ptr(), y.data_ptr(), rows, width, norm.eps)
-        return y
+        """``x [T, in]`` times a weight that the kernels fit: ``[T, out]``."""
+        return self.product(x, linear.weight, linear.bias)
 
 
 class NativeDecoder:
@@ -174,8 +128,8 @@ class NativeDecoder:
         norms = [norm for layer in arch.layers for norm in _norms(layer)] + [arch.final_norm]
         return (
             arch.activation in _GATES
-            and arch.head_dim % _LANES == 0
-            and all(map(fits, arch.linears))
+            and arch.head_dim % LANES == 0
+            and all(fits(linear.weight) for linear in arch.linears)
             and len({norm.eps for norm in norms}) == 1
             and all(norm.weight.dtype == torch.float32 for norm in norms)
         )
@@ -244,17 +198,6 @@ class NativeDecoder:
         )
 
 
-def fits(linear: Linear) -> bool:
-    """Whether the compiled product can serve a weight."""
-    weight = linear.weight
-    return (
-        weight.dtype == torch.float32
-        and weight.device.type == "cpu"
-        and weight.is_contiguous()
-        and weight.shape[1] % _LANES == 0
-    )
-
-
 def _norms(layer: Layer) -> list[Norm]:
     norms = (
         layer.input_norm,
@@ -280,37 +223,10 @@ def _pointers(tensors: Iterable[Tensor | None]) -> Any:
     return (c_void_p * len(addresses))(*addresses)
 
 
-def processor() -> str:
-    """Identifies the kind of processor, which compiled code and timings depend on."""
-    lines: set[str] = set()
-    try:
-        with Path("/proc/cpuinfo").open(encoding="utf-8") as file:
-            lines = {line for line in file if line.startswith(("model name", "flags", "Features"))}
-    except OSError:
-        pass
-    text = "".join(sorted(lines)) + platform.machine() + platform.processor()
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 @cache
 def load_native() -> NativeLibrary | None:
     """The kernels, compiled on first use (about a second); None where that is not possible."""
-    return _load(NativeLibrary, "kernels.c")
-
-
-def _load(make: Callable[[Path, str], T], source: str) -> T | None:
-    if os.environ.get("HYFLASH_BENCH_NATIVE") == "0" or sys.platform != "linux":
-        return None
-    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
-    if compiler is None:
-        logger.info("no C compiler: passes of a few rows run in plain torch, more slowly")
-        return None
-    try:
-        return _opened(make, source, compiler)
-    except (OSError, subprocess.SubprocessError, AttributeError) as error:
-        detail = getattr(error, "stderr", None) or error
-        logger.info("the native kernels could not be built, plain torch is used: %s", detail)
-        return None
+    return open_library(NativeLibrary, _PACKAGE, "kernels.c")
 
 
 class RowAttention:
@@ -359,49 +275,4 @@ class RowAttention:
 @cache
 def load_row_attention() -> RowAttention | None:
     """Compiled on first use; None where that is not possible."""
-    return _load(RowAttention, "rows.c")
-
-
-def _opened(make: Callable[[Path, str], T], source: str, compiler: str) -> T:
-    path, digest = _build(source, compiler)
-    try:
-        return make(path, digest)
-    except (OSError, AttributeError):  # damaged since it was built: once more
-        path.unlink(missing_ok=True)
-        return make(*_build(source, compiler))
-
-
-def _build(name: str, compiler: str) -> tuple[Path, str]:
-    source = files("hyflash_bench.targets").joinpath(name).read_bytes()
-    version = subprocess.run(
-        [compiler, "--version"], capture_output=True, text=True, check=True, timeout=60
-    ).stdout
-    key = source + version.encode() + processor().encode() + " ".join(_FLAGS).encode()
-    digest = hashlib.sha256(key).hexdigest()[:16]
-    folder = cache_dir("native")
-    path = folder / f"{Path(name).stem}-{digest}.so"
-    if path.exists():
-        return path, digest
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        code, built = Path(scratch, name), Path(scratch, "built.so")
-        code.write_bytes(source)
-        subprocess.run(
-            [compiler, *_FLAGS, _tuning(compiler), str(code), "-o", str(built), "-lm"],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=300,
-        )
-        built.replace(path)
-    return path, digest
-
-
-def _tuning(compiler: str) -> str:
-    """The flag that makes the compiler use all of this processor."""
-    probe = subprocess.run(
-        [compiler, "-march=native", "-E", "-x", "c", os.devnull],
-        capture_output=True,
-        check=False,
-        timeout=60,
-    )
-    return "-march=native" if probe.returncode == 0 else "-mcpu=native"
+    return open_library(RowAttention, _PACKAGE, "rows.c")

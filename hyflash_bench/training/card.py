@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 from hyflash_bench.drafters.networks.block import BlockConfig
 from hyflash_bench.drafters.networks.network import NetworkConfig
 from hyflash_bench.spec.yaml import dump_yaml
-from hyflash_bench.targets.info import TargetInfo
-from hyflash_bench.targets.presets import PRESETS
+from hyflash_bench.targets.presets import hub_name
 from hyflash_bench.training.roster import Entry
 
 if TYPE_CHECKING:
     from hyflash_bench.training.session import Session
 
-__all__ = ["card", "front_matter"]
+__all__ = ["card", "estimate_text", "front_matter"]
 
 NOT_MEASURED = "\u2013"
 
@@ -41,17 +40,13 @@ _RULES = {
     "delta": "of the delta rule without a gate, which forgets nothing",
 }
 
-_BUCKET_TEXT = {
-    "below_128": "below 128",
-    "from_128": "128 to 511",
-    "from_512": "512 to 1,023",
-    "from_1024": "1,024 to 2,047",
-    "from_2048": "2,048 and more",
-}
-
 
 def card(
-    entry: Entry, session: Session, training: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]
+    entry: Entry,
+    session: Session,
+    training: Mapping[str, Any],
+    curve: Sequence[Mapping[str, Any]],
+    contexts: Sequence[Mapping[str, Any]],
 ) -> str:
     """A README in Markdown with YAML front matter.
 
@@ -60,16 +55,17 @@ def card(
         session: That it was trained in.
         training: Its budget, as stored in ``config.json``.
         curve: Its evaluations; the last one is shown.
+        contexts: How it did by context, a row for each span.
     """
     info = session.target.info
     corpus = session.corpus.hash
     parts = [
-        front_matter(entry.label, entry.drafter, _base_model(info), corpus, curve),
+        front_matter(entry.label, entry.drafter, hub_name(info), corpus, curve),
         f"# {entry.label} for {info.name}",
         f"This is {_WHAT_IT_IS[entry.name]}.{_options(entry.config)}",
         _use(entry),
         _budget(entry, session, training),
-        _results(curve, entry.config.num_slots),
+        _results(curve, contexts, entry, session),
         _limits(entry, session, training),
     ]
     return "\n\n".join(parts) + "\n"
@@ -109,14 +105,6 @@ def front_matter(
     return f"---\n{dump_yaml(front)}---"
 
 
-def _base_model(info: TargetInfo) -> str:
-    """The target as hubs name it, where it has such a name."""
-    if info.source == "hub":
-        return info.model.partition("@")[0]
-    preset = PRESETS.get(info.model)
-    return (preset.hub_id if preset else "") or info.name
-
-
 def _options(config: NetworkConfig) -> str:
     """What is switched on, a sentence each."""
     said = []
@@ -140,6 +128,11 @@ def _options(config: NetworkConfig) -> str:
         said.append(
             f"What it says is mixed with tokens copied from the last {config.copy_window:,} rows, from where "
             "the text was like this before (`copying=false` switches that off)."
+        )
+    if config.recall_rows:
+        said.append(
+            f"Of rows before these it remembers {config.recall_rows:,}, the last one of each pair of tokens "
+            "by hash, and copies from them too (`recall_rows=0` switches that off)."
         )
     return "".join(f" {sentence}" for sentence in said)
 
@@ -181,11 +174,7 @@ def _budget(entry: Entry, session: Session, training: Mapping[str, Any]) -> str:
     table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
     fellows = [other.label for other in session.entries if other is not entry]
     shared = f" The same stream trained {', '.join(fellows)}." if fellows else ""
-    start = (
-        " It was started from an earlier checkpoint, whose budget is not counted here."
-        if plan.init_from
-        else ""
-    )
+    start = _start(training.get("origin"))
     return (
         f"## Budget\n\n| | |\n|---|---|\n{table}\n\n"
         f"Every drafter of a training sees the same batches and anchors.{shared}{start} "
@@ -193,23 +182,63 @@ def _budget(entry: Entry, session: Session, training: Mapping[str, Any]) -> str:
     )
 
 
-def _results(curve: Sequence[Mapping[str, Any]], num_slots: int) -> str:
+def _start(origin: Mapping[str, Any] | None) -> str:
+    """What came from where, if it was not started anew."""
+    if origin is None:
+        return ""
+    said = [
+        f"It was started from the checkpoint `{origin['checkpoint']}` (weights `{origin['weights'][:16]}`), "
+        "whose budget is not counted here"
+    ]
+    for key, words in (("new", "started as in a new training"), ("left", "left behind")):
+        if parts := origin[key]:
+            said.append(f"{', '.join(f'`{part}`' for part in parts)} {words}")
+    changes = [f"{key} {there} there, {here} here" for key, (there, here) in origin["options"].items()]
+    return f" {'; '.join(said + changes)}."
+
+
+def _results(
+    curve: Sequence[Mapping[str, Any]], contexts: Sequence[Mapping[str, Any]], entry: Entry, session: Session
+) -> str:
     if not curve:
         return "## Results\n\nNot evaluated: the training was stopped before its first evaluation."
     last = curve[-1]
-    slots = " / ".join(_number(last.get(f"slot_{slot}")) for slot in range(1, num_slots + 1))
-    contexts = [
-        f"| {text} | {_number(last.get(f'acceptance_length_{name}'))} |"
-        for name, text in _BUCKET_TEXT.items()
-        if last.get(f"acceptance_length_{name}") is not None
-    ]
+    slots = " / ".join(_number(last.get(f"slot_{slot}")) for slot in range(1, entry.config.num_slots + 1))
     return (
         f"## Results\n\nAcceptance length {_number(last['acceptance_length'])} on held-out documents at step "
         f"{last['step']:,}; acceptance by slot, given that those before were accepted: {slots}.\n\n"
-        "| tokens before the draft | acceptance length |\n|---|---|\n" + "\n".join(contexts) + "\n\n"
+        f"{_by_context(contexts, entry, session)}"
         "These are greedy, teacher-forced figures at anchors drawn uniformly, not at the steps of a live "
         "run. They compare drafters of one training; `hyflash-bench run` measures what a user gets."
     )
+
+
+def _by_context(contexts: Sequence[Mapping[str, Any]], entry: Entry, session: Session) -> str:
+    """A table, and what it is compared with."""
+    if not contexts:
+        return ""
+    first = session.entries[0].label
+    is_compared = entry.label != first
+    titles = ["tokens before the draft", "documents", "anchors", "acceptance length"]
+    titles += [f"above {first}"] if is_compared else []
+    lines = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
+    for row in contexts:
+        cells = [
+            f"{row['context_from']:,} to {row['context_to']:,}",
+            row["num_documents"],
+            row["num_anchors"],
+        ]
+        cells += [estimate_text(row, "acceptance_length")]
+        cells += [estimate_text(row, "gain", sign="+")] if is_compared else []
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    step = f"At step {contexts[0]['step']:,}, with the standard error over documents:\n\n"
+    return step + "\n".join(lines) + "\n\n"
+
+
+def estimate_text(row: Mapping[str, Any], name: str, sign: str = "") -> str:
+    """A figure with its standard error, where there is one."""
+    error = row[f"{name}_error"]
+    return f"{row[name]:{sign}.3f}" + ("" if error is None else f" \u00b1 {error:.3f}")
 
 
 def _limits(entry: Entry, session: Session, training: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -23,16 +23,7 @@ from hyflash_bench.training.plan import TrainingPlan
 from hyflash_bench.training.pupil import Pupil
 from hyflash_bench.training.stream import Anchoring, Document, Packing, Segment, Stream
 
-__all__ = ["BUCKETS", "Exam", "Score", "accepted_prefix"]
-
-BUCKETS: dict[str, tuple[float, float]] = {
-    "below_128": (0, 128),
-    "from_128": (128, 512),
-    "from_512": (512, 1024),
-    "from_1024": (1024, 2048),
-    "from_2048": (2048, float("inf")),
-}
-"""Rows before the anchor in its document."""
+__all__ = ["Exam", "Score", "accepted_by", "accepted_prefix"]
 
 _FEWEST_ANCHORS = 24
 """Of a segment: the more texts an exam reads, the more it says; the more it takes."""
@@ -46,14 +37,12 @@ class Score:
         loss: Divergence from the target, as in training.
         acceptance_length: 1 + mean accepted prefix, greedy, teacher-forced at uniform anchors.
         slots: P(slot j accepted | slots before it accepted); None where no slot got so far.
-        by_context: The acceptance length for each of :data:`BUCKETS` that has anchors.
         num_anchors: Anchors in all.
     """
 
     loss: float
     acceptance_length: float
     slots: tuple[float | None, ...]
-    by_context: dict[str, float] = field(default_factory=dict)
     num_anchors: int = 0
 
     def columns(self) -> dict[str, float | None]:
@@ -62,7 +51,6 @@ class Score:
             "held_out_loss": self.loss,
             "acceptance_length": self.acceptance_length,
             **{f"slot_{slot}": value for slot, value in enumerate(self.slots, 1)},
-            **{f"acceptance_length_{name}": self.by_context.get(name) for name in BUCKETS},
         }
 
 
@@ -103,7 +91,7 @@ class Exam:
         with ExitStack() as stack:
             networks = [stack.enter_context(pupil.at_its_best()) for pupil in pupils]
             for segment, anchors in self._parts:
-                lesson = self._feeder.lesson(self._stream, segment, anchors)
+                lesson = self._feeder.lesson(self._stream.documents, segment, anchors)
                 for network, paper in zip(networks, papers, strict=True):
                     paper.add(network, lesson, self._slot_decay)
         return [paper.score() for paper in papers]
@@ -115,6 +103,16 @@ def accepted_prefix(proposed: Tensor, teacher: Teacher) -> Tensor:
     return matches.long().cumprod(1).sum(1)
 
 
+def accepted_by(network: DraftNetwork, lesson: Lesson) -> Tensor:
+    """``[N]`` how many tokens of a network's drafts at a lesson's anchors stand in the text."""
+    teacher = lesson.teacher.first(network.config.num_slots)
+    return _accepted(network, network(lesson.batch).float(), teacher)
+
+
+def _accepted(network: DraftNetwork, logits: Tensor, teacher: Teacher) -> Tensor:
+    return accepted_prefix(network.head.draft_ids[logits.argmax(-1)], teacher)
+
+
 class _Paper:
     """What one drafter has answered so far."""
 
@@ -122,7 +120,6 @@ class _Paper:
         self._losses: list[float] = []
         self._accepted: list[NDArray[np.int64]] = []
         self._reachable: list[NDArray[np.int64]] = []
-        self._depths: list[NDArray[np.int64]] = []
         self._num_slots = 0
 
     def add(self, network: DraftNetwork, lesson: Lesson, slot_decay: float) -> None:
@@ -131,25 +128,19 @@ class _Paper:
         logits = network(lesson.batch).float()
         weights = slot_weights(teacher.is_scored, slot_decay)
         self._losses.append(float(teacher_loss(logits, teacher, weights)))
-        proposed = network.head.draft_ids[logits.argmax(-1)]
-        self._accepted.append(accepted_prefix(proposed, teacher).cpu().numpy())
+        self._accepted.append(_accepted(network, logits, teacher).cpu().numpy())
         self._reachable.append(teacher.is_scored.sum(1).cpu().numpy())
-        self._depths.append(lesson.depths)
 
     def score(self) -> Score:
-        accepted, depths = np.concatenate(self._accepted), np.concatenate(self._depths)
+        accepted = np.concatenate(self._accepted)
         reachable = np.concatenate(self._reachable)
         slots: list[float | None] = []
         for slot in range(self._num_slots):
             tried = int(((accepted >= slot) & (reachable > slot)).sum())
             slots.append(float((accepted > slot).sum() / tried) if tried else None)
-        inside = {name: (depths >= low) & (depths < high) for name, (low, high) in BUCKETS.items()}
         return Score(
             loss=float(np.mean(self._losses)),
             acceptance_length=float(1 + accepted.mean()),
             slots=tuple(slots),
-            by_context={
-                name: float(1 + accepted[rows].mean()) for name, rows in inside.items() if rows.any()
-            },
             num_anchors=len(accepted),
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Evaluated", "Event", "Listener", "Said", "Stepped"]
+__all__ = ["Evaluated", "Event", "Examined", "Listener", "Said", "Stepped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,5 +48,19 @@ class Evaluated:
     rows: tuple[dict[str, Any], ...]
 
 
-Event = Said | Stepped | Evaluated
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """All drafters were examined by context, at the end.
+
+    Attributes:
+        step: Steps done.
+        rows: A row for each drafter and span of contexts: see
+            :meth:`hyflash_bench.training.contexts.ContextScore.columns`.
+    """
+
+    step: int
+    rows: tuple[dict[str, Any], ...]
+
+
+Event = Said | Stepped | Evaluated | Examined
 Listener = Callable[[Event], None]

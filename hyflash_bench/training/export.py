@@ -37,8 +37,10 @@ def export(pupil: Pupil, session: Session, folder: Path, step: int, tokens_seen:
         save_network(network, folder, training)
         write_foreign_state(network, session, folder)
     write_text(folder / "curve.csv", _csv(pupil.curve))
+    if pupil.contexts:
+        write_text(folder / "contexts.csv", _csv(pupil.contexts))
     write_text(folder / "recipe.yaml", dump_yaml(_recipe(session)))
-    write_text(folder / "README.md", card(pupil.entry, session, training, pupil.curve))
+    write_text(folder / "README.md", card(pupil.entry, session, training, pupil.curve, pupil.contexts))
 
 
 def _budget(pupil: Pupil, session: Session, step: int, tokens_seen: int) -> dict[str, Any]:
@@ -52,6 +54,7 @@ def _budget(pupil: Pupil, session: Session, step: int, tokens_seen: int) -> dict
         "anchors_per_step": plan.num_anchors,
         "seconds": round(pupil.seconds, 1),
         "warm_start": pupil.warm_start,
+        "origin": None if pupil.origin is None else pupil.origin.to_mapping(),
         "num_skipped": pupil.num_skipped,
         "seed": plan.seed,
         "corpus": session.corpus.hash,

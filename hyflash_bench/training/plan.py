@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from hyflash_bench.spec.base import MAX_COUNT, MAX_SEED, Spec
-from hyflash_bench.spec.drafter import DrafterSpec
+from hyflash_bench.spec.drafter import DrafterSpec, split_outside_brackets
 from hyflash_bench.spec.target import BACKEND, TargetSpec
 
 __all__ = ["SHIPPED_ROSTER", "TrainingPlan", "split_drafters"]
@@ -35,7 +35,7 @@ def split_drafters(texts: Iterable[str]) -> list[str]:
     A piece with an option but no colon before it belongs to the drafter before it.
     """
     found: list[str] = []
-    for piece in (part.strip() for text in texts for part in text.split(",")):
+    for piece in (part.strip() for text in texts for part in split_outside_brackets(text)):
         is_option = "=" in piece and ":" not in piece.partition("=")[0]
         if is_option and found:
             found[-1] += ("," if ":" in found[-1] else ":") + piece
@@ -78,7 +78,8 @@ class TrainingPlan(Spec):
     drafters: tuple[Annotated[DrafterSpec, BeforeValidator(_drafter)], ...] = Field(
         tuple(DrafterSpec.from_text(text) for text in SHIPPED_ROSTER),
         min_length=1,
-        description="name or name:key=value,key=value; options are those of the network.",
+        description="name or name:key=value,key=value; options are those of the network, and label, a name "
+        "of one's own.",
     )
     taps: tuple[int, ...] | None = Field(
         None, description="Layers of the target that drafters read; null for three, spread out."
@@ -90,7 +91,12 @@ class TrainingPlan(Spec):
     )
     draft_vocab_size: int = Field(8192, ge=2, le=MAX_COUNT, description="Tokens that can be proposed.")
     init_from: str | None = Field(
-        None, description="Folder of exported drafters to start from, by label; null to start anew."
+        None,
+        description="Folder of exported drafters to start from, by label, or of one that all start from; "
+        "null to start anew.",
+    )
+    init_without: tuple[str, ...] = Field(
+        (), description="Parts of these, by name, that are left behind and start as in a new training."
     )
     steps: int = Field(1500, ge=1, le=MAX_COUNT, description="Gradient steps of each drafter in all.")
     max_minutes: float | None = Field(
@@ -169,6 +175,8 @@ class TrainingPlan(Spec):
             raise ValueError(
                 f"max_segment_tokens {self.max_segment_tokens} is below segment_tokens {self.segment_tokens}"
             )
+        if self.init_without and self.init_from is None:
+            raise ValueError("init_without says what of a checkpoint is left behind; name one with init_from")
         if not set(self.roles) <= set(range(5)):
             raise ValueError("roles are numbers from 0 to 4")
         return self

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,12 @@ from typing import Any
 from hyflash_bench.drafters.base import Requires
 from hyflash_bench.drafters.networks.network import TargetShape
 from hyflash_bench.training.events import Listener, Said
-from hyflash_bench.training.features import FeatureStore, features_folder
+from hyflash_bench.training.features import FeatureStore, features_root
 from hyflash_bench.training.plan import TrainingPlan
 from hyflash_bench.training.roster import enlist, parameter_rows
 from hyflash_bench.training.session import Session, open_corpus, open_target
 
 __all__ = ["Preview", "fill_features", "preview"]
-
-_TELL_EVERY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +37,16 @@ def preview(plan: TrainingPlan) -> Preview:
         HyFlashError: As :func:`hyflash_bench.training.trainer.train`.
     """
     target = open_target(plan)
-    with Session.open(plan, target, open_corpus(plan, target)) as session:
-        facts = [*session.describe(), f"{plan.steps} steps of {plan.num_anchors} anchors for each drafter."]
-        return Preview(parameter_rows(session.entries), facts)
+    session = Session.open(plan, target, open_corpus(plan, target))
+    facts = [*session.describe(), f"{plan.steps} steps of {plan.num_anchors} anchors for each drafter."]
+    return Preview(parameter_rows(session.entries), facts)
 
 
 def fill_features(plan: TrainingPlan, listener: Listener = lambda event: None) -> Path:
     """Compute the target's features of the whole corpus; what is there already stays.
 
     Returns:
-        The folder they are in.
+        The folder where features are kept.
 
     Raises:
         DataError: No corpus, or the disk is full; what was computed before stays.
@@ -59,16 +56,7 @@ def fill_features(plan: TrainingPlan, listener: Listener = lambda event: None) -
     requires = Requires()
     for entry in enlist(plan, TargetShape.of(target.load_context())):
         requires |= entry.requires
-    folder = features_folder(corpus, target, requires)
-    with FeatureStore(corpus, target, requires, folder) as store:
-        listener(Said(store.describe()))
-        told = time.monotonic()
-
-        def tell(done: int, of: int) -> None:
-            nonlocal told
-            if done == of or time.monotonic() - told >= _TELL_EVERY_S:
-                told = time.monotonic()
-                listener(Said(f"{done} of {of} documents"))
-
-        store.fill(range(corpus.num_documents), tell)
-    return folder
+    store = FeatureStore(corpus, target, requires)
+    listener(Said(store.describe()))
+    store.fill_all(lambda line: listener(Said(line)))
+    return features_root()

@@ -17,6 +17,7 @@ from hyflash_bench.training.batches import Lesson
 from hyflash_bench.training.losses import slot_weights, teacher_loss
 from hyflash_bench.training.plan import TrainingPlan
 from hyflash_bench.training.roster import Entry
+from hyflash_bench.training.start import Origin
 from hyflash_bench.training.team import ALONE, Team
 
 __all__ = ["Pupil"]
@@ -38,11 +39,13 @@ class Pupil:
         entry: What it is.
         network: Being trained.
         curve: One row per evaluation.
+        contexts: One row per span of contexts, of the last time it was examined by them.
         loss: Smoothed training loss; None before the first step.
         seconds: Spent in this drafter's own passes and updates.
         num_skipped: Updates left out since loss or gradient was not finite.
         warm_start: What fitting in closed form took before the first step: passes, tokens, seconds.
         plan: Rates and weights.
+        origin: What came from a checkpoint, where it was started from one.
 
     Args:
         entry: What it is.
@@ -50,6 +53,7 @@ class Pupil:
         plan: Rates and weights.
         autocast: Precision of passes; None for float32.
         team: Processes that take each step together.
+        origin: See above.
     """
 
     def __init__(
@@ -59,9 +63,11 @@ class Pupil:
         plan: TrainingPlan,
         autocast: torch.dtype | None,
         team: Team = ALONE,
+        origin: Origin | None = None,
     ) -> None:
-        self.entry, self.network = entry, network
+        self.entry, self.network, self.origin = entry, network, origin
         self.curve: list[dict[str, Any]] = []
+        self.contexts: list[dict[str, Any]] = []
         self.loss: float | None = None
         self.seconds = 0.0
         self.num_skipped = 0
@@ -70,10 +76,24 @@ class Pupil:
         self.plan, self._autocast, self._team = plan, autocast, team
         self._parameters = dict(network.named_parameters())
         self._optimiser = _optimiser(self._parameters, plan)
-        self._average = {name: value.detach().clone() for name, value in self._averaged()}
+        self._average: dict[str, Tensor] = {}
+        self.begin_average()
 
-    def _averaged(self) -> Iterator[tuple[str, nn.Parameter]]:
-        return iter(self._parameters.items()) if self.plan.ema is not None else iter(())
+    def begin_average(self) -> None:
+        """Let the average of weights, if the plan wants one, begin with what they are now."""
+        if self.plan.ema is not None:
+            self._average = {name: value.detach().clone() for name, value in self._parameters.items()}
+
+    @contextmanager
+    def keeping_taken(self) -> Iterator[frozenset[str]]:
+        """Undo what is done to weights that came from a checkpoint; gives their names."""
+        taken = {
+            name: value.detach().clone()
+            for name, value in self._parameters.items()
+            if self.origin is not None and self.origin.holds(name)
+        }
+        yield frozenset(taken)
+        self._put(taken)
 
     def learn(self, lesson: Lesson, learning_rate: float) -> None:
         """Take one step; one whose loss or gradient is not finite is left out.
@@ -188,7 +208,9 @@ class Pupil:
             "num_skipped": self.num_skipped,
             "skips_in_a_row": self._skips_in_a_row,
             "warm_start": self.warm_start,
+            "origin": None if self.origin is None else self.origin.to_mapping(),
             "curve": self.curve,
+            "contexts": self.contexts,
         }
 
     def load_numbers(self, values: Mapping[str, Any]) -> None:
@@ -196,7 +218,10 @@ class Pupil:
         self.loss, self.seconds = values["loss"], values["seconds"]
         self.num_skipped, self._skips_in_a_row = values["num_skipped"], values["skips_in_a_row"]
         self.warm_start = dict(values.get("warm_start", {}))  # not counted by older versions
+        if origin := values.get("origin"):
+            self.origin = Origin(**origin)
         self.curve = list(values["curve"])
+        self.contexts = list(values.get("contexts", []))
 
 
 def _optimiser(parameters: Mapping[str, nn.Parameter], plan: TrainingPlan) -> torch.optim.AdamW:

@@ -15,16 +15,17 @@ from hyflash_bench.drafters.networks.network import DraftNetwork, NetworkConfig,
 from hyflash_bench.errors import SpecError, UnknownName
 from hyflash_bench.footprint import block_held
 from hyflash_bench.spec.drafter import DrafterSpec
+from hyflash_bench.training.features import spread_taps
 from hyflash_bench.training.plan import TrainingPlan
 
-__all__ = ["ROSTER", "Entry", "enlist", "parameter_rows"]
+__all__ = ["ROSTER", "STATE_FOLDER", "Entry", "enlist", "parameter_rows"]
 
 _ALL: Mapping[str, Any] = {"copy_window": 512}
 """What all drafters share, so that copying the last tokens is not what sets them apart."""
 _BLOCK: Mapping[str, Any] = {**_ALL, "markov_rank": 64, "follow_heads": 1}
 """What all block drafters share, so that they differ in nothing but what they are compared for."""
 
-_MEMORY: Mapping[str, Any] = {"memory": "gated-delta"}
+_MEMORY: Mapping[str, Any] = {"memory": "gated-delta", "recall_rows": 2048}
 _SHIFTS = (0, 1, 2)
 """Of the heads of a memory, in turns: what holds now, what came next, and what came after that."""
 _NO_MEMORY: Mapping[str, Any] = {**_BLOCK, "attention": "window", "memory": "none"}
@@ -40,6 +41,9 @@ ROSTER: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 """Kind of network and the settings that make the name, for each drafter that can be trained."""
 
+STATE_FOLDER = "state"
+"""Stands beside the drafters' folders, so that none can have its name."""
+_LABEL = "label"
 _REFERENCE = "full-context"
 _ROUND_TO = 8
 _HYBRID, _EQUAL_BYTES = "hyflash", "window-equal-bytes"
@@ -54,7 +58,9 @@ class Entry:
 
     Attributes:
         name: In the roster.
-        label: Name and depth, and what else was asked for if they are not enough; fit for a folder.
+        label: The one asked for, or else :attr:`usual_label`, with what else was asked for if that is not
+            enough; fit for a folder.
+        usual_label: Name and depth.
         kind: Of the network.
         config: Whole configuration.
         parameters: Trained numbers.
@@ -64,6 +70,7 @@ class Entry:
 
     name: str
     label: str
+    usual_label: str
     kind: str
     config: NetworkConfig
     parameters: int
@@ -93,15 +100,18 @@ def enlist(plan: TrainingPlan, target: TargetShape) -> list[Entry]:
         UnknownName: A drafter that cannot be trained.
         SpecError: An option that its network does not know, or the same drafter twice.
     """
-    entries = [_entry(spec, plan, target) for spec in plan.drafters]
-    short = [_label(spec, entry.config) for spec, entry in zip(plan.drafters, entries, strict=True)]
+    entries = [_entry(_unlabelled(spec), plan, target) for spec in plan.drafters]
+    given = [_given_label(spec) for spec in plan.drafters]
+    usual = [entry.usual_label for entry, own in zip(entries, given, strict=True) if own is None]
     labels = [
-        _label(spec, entry.config, spec.options if short.count(label) > 1 else {})
-        for spec, entry, label in zip(plan.drafters, entries, short, strict=True)
+        own or (entry.usual_label if usual.count(entry.usual_label) == 1 else _long_label(spec, entry))
+        for spec, entry, own in zip(plan.drafters, entries, given, strict=True)
     ]
     for label in labels:
         if labels.count(label) > 1:
-            raise SpecError(f"Drafter {label} is given twice. Keep one.")
+            raise SpecError(
+                f"Drafter {label} is given twice. Keep one, or give each a label=NAME of its own."
+            )
     return [replace(entry, label=label) for entry, label in zip(entries, labels, strict=True)]
 
 
@@ -125,13 +135,14 @@ def _entry(spec: DrafterSpec, plan: TrainingPlan, target: TargetShape) -> Entry:
         config = _with_bytes_of(hybrid, config)
         bytes_gap = _held_bytes(config) - _held_bytes(hybrid)
     parameters = _count(kind, config)
+    label = _usual_label(spec, config)
     if plan.match == "none" or kind != ROSTER[_REFERENCE][0] or spec.name == _REFERENCE:
-        return Entry(spec.name, spec.label, kind, config, parameters, bytes_gap=bytes_gap)
+        return Entry(spec.name, label, label, kind, config, parameters, bytes_gap=bytes_gap)
     reference = _reference_parameters(config, plan, target)
     if "intermediate_size" not in spec.options:
         config = _matched(kind, config, reference)
         parameters = _count(kind, config)
-    return Entry(spec.name, spec.label, kind, config, parameters, reference, bytes_gap)
+    return Entry(spec.name, label, label, kind, config, parameters, reference, bytes_gap)
 
 
 def _filled(options: dict[str, Any]) -> dict[str, Any]:
@@ -170,7 +181,7 @@ def _config(
 ) -> NetworkConfig:
     cls = network_class(kind).Config
     defaults = {
-        "taps": plan.taps or _spread_taps(target.num_layers),
+        "taps": plan.taps or spread_taps(target.num_layers),
         "intermediate_size": target.intermediate_size,
     }
     values = {key: value for key, value in defaults.items() if key in cls.model_fields}
@@ -178,17 +189,37 @@ def _config(
     return cls.parse(values, where=f"drafter {label!r}")
 
 
-def _spread_taps(num_layers: int) -> tuple[int, ...]:
-    """Three layers: of 30 they are 9, 19 and 28."""
-    return tuple(sorted({num_layers * 3 // 10, num_layers * 19 // 30, max(0, num_layers - 2)}))
+def _unlabelled(spec: DrafterSpec) -> DrafterSpec:
+    """A drafter without the name that it is to have in this training."""
+    options = {key: value for key, value in spec.options.items() if key != _LABEL}
+    return spec.model_copy(update={"options": options})
 
 
-def _label(spec: DrafterSpec, config: NetworkConfig, options: Mapping[str, Any] | None = None) -> str:
-    """Name and depth, and the other options where those alone are shared by two drafters."""
+def _given_label(spec: DrafterSpec) -> str | None:
+    if _LABEL not in spec.options:
+        return None
+    label = str(spec.options[_LABEL])
+    if label in ("", STATE_FOLDER) or not all(c.isalnum() or c in "-_" for c in label):
+        raise SpecError(
+            f"Drafter {spec.label!r}: the label {label!r} cannot name a folder beside {STATE_FOLDER}/. Use "
+            "letters, digits, - and _."
+        )
+    return label
+
+
+def _usual_label(spec: DrafterSpec, config: NetworkConfig) -> str:
     depth = getattr(config, "num_layers", None)
-    parts = [spec.name] if depth is None else [spec.name, f"l{depth}"]
-    parts += [f"{key}-{value}" for key, value in sorted((options or {}).items()) if key != "num_layers"]
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in "-".join(parts))
+    return _fit_for_a_folder(spec.name if depth is None else f"{spec.name}-l{depth}")
+
+
+def _long_label(spec: DrafterSpec, entry: Entry) -> str:
+    """With all options, where name and depth are shared by two drafters."""
+    parts = [f"{key}-{value}" for key, value in sorted(spec.options.items()) if key != "num_layers"]
+    return _fit_for_a_folder("-".join([entry.usual_label, *parts]))
+
+
+def _fit_for_a_folder(text: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in text)
 
 
 def _reference_parameters(config: NetworkConfig, plan: TrainingPlan, target: TargetShape) -> int:
@@ -200,7 +231,7 @@ def _like(name: str, config: NetworkConfig, plan: TrainingPlan, target: TargetSh
     """A drafter as deep and with as many slots as another: as it is asked for, or its default."""
     kind, settings = ROSTER[name]
     like = {"num_layers": getattr(config, "num_layers"), "num_slots": config.num_slots}  # noqa: B009
-    asked = [spec.options for spec in plan.drafters if spec.name == name]
+    asked = [_unlabelled(spec).options for spec in plan.drafters if spec.name == name]
     candidates = [{**settings, **options} for options in asked] + [{**settings, **like}]
     configs = [_config(kind, _filled(options), plan, target, name) for options in candidates]
     return next(known for known in configs if all(getattr(known, key) == like[key] for key in like))

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import torch
 
+from hyflash_bench.data import expanded
 from hyflash_bench.drafters.base import Requires
-from hyflash_bench.drafters.networks.checkpoint import load_network
-from hyflash_bench.drafters.networks.network import DraftNetwork, TargetShape, redraw
+from hyflash_bench.drafters.networks.network import DraftNetwork, TargetShape
 from hyflash_bench.errors import DataError, SpecError
 from hyflash_bench.targets.load import load_target
 from hyflash_bench.targets.target import Target
 from hyflash_bench.training.batches import Feeder
+from hyflash_bench.training.contexts import ContextExam
+from hyflash_bench.training.corpus.manifest import Manifest
 from hyflash_bench.training.corpus.store import Corpus
 from hyflash_bench.training.evaluate import Exam
-from hyflash_bench.training.features import Documents, FeatureStore, features_folder
+from hyflash_bench.training.features import Documents, FeatureStore, are_kept
 from hyflash_bench.training.plan import TrainingPlan
 from hyflash_bench.training.pupil import Pupil
 from hyflash_bench.training.roster import Entry, enlist
+from hyflash_bench.training.start import first_network
 from hyflash_bench.training.stream import Anchoring, Document, Packing, Stream
 from hyflash_bench.training.team import ALONE, Team
 from hyflash_bench.training.warm_start import first_segments, indices_of, warm_start
@@ -31,14 +31,24 @@ from hyflash_bench.training.warm_start import first_segments, indices_of, warm_s
 __all__ = ["Session", "open_corpus", "open_target"]
 
 _GREEDY_ROLE = 2
+_TOLD_STEPS = 64
+"""Whose anchors are counted to tell how many of them are deep in their documents."""
 
 
 def open_target(plan: TrainingPlan) -> Target:
     """Load the target in the precision that its features are computed in."""
-    dtype = plan.feature_dtype
-    if dtype == "auto":
-        dtype = "bfloat16" if _has_fast_bfloat16(plan.backend) else "float32"
+    dtype = _kept_or_fast(plan) if plan.feature_dtype == "auto" else plan.feature_dtype
     return load_target(plan.target_spec.model_copy(update={"dtype": dtype}))
+
+
+def _kept_or_fast(plan: TrainingPlan) -> str:
+    """What is fast here, unless the corpus has been read in another precision, whole, and not in this one."""
+    fast, other = ("bfloat16", "float32") if _has_fast_bfloat16(plan.backend) else ("float32", "bfloat16")
+    manifest = Manifest.read(expanded(plan.corpus))
+    weights, shards = manifest.target.weights, manifest.shards.values()
+    is_begun = any(are_kept(digest, weights, fast) for digest in shards)
+    is_kept = bool(shards) and all(are_kept(digest, weights, other, whole=True) for digest in shards)
+    return other if is_kept and not is_begun else fast
 
 
 def open_corpus(plan: TrainingPlan, target: Target) -> Corpus:
@@ -47,12 +57,12 @@ def open_corpus(plan: TrainingPlan, target: Target) -> Corpus:
     Raises:
         DataError: No corpus, a damaged or empty one, or one of another target.
     """
-    return Corpus.open(Path(plan.corpus).expanduser(), target.info)
+    return Corpus.open(expanded(plan.corpus), target.info)
 
 
 @dataclass(slots=True)
 class Session:
-    """A training, ready to run; a context manager.
+    """A training, ready to run.
 
     Attributes:
         plan: What was asked for.
@@ -64,6 +74,7 @@ class Session:
         stream: What to train on.
         feeder: Makes lessons of it.
         exam: What to evaluate on.
+        contexts: What to evaluate on at the end, by how much stands before.
         held_out: Documents that are not trained on.
         team: Processes that train together.
     """
@@ -77,6 +88,7 @@ class Session:
     stream: Stream
     feeder: Feeder
     exam: Exam
+    contexts: ContextExam
     held_out: list[int]
     team: Team = ALONE
 
@@ -106,53 +118,49 @@ class Session:
         """
         entries = enlist(plan, TargetShape.of(target.load_context()))
         frequent = _frequent_ids(corpus, target, plan.draft_vocab_size)
-        networks = [_network(entry, plan, target, frequent) for entry in entries]
+        starts = [first_network(entry, plan, target, frequent) for entry in entries]
+        networks = [network for network, _ in starts]
         draft_ids = _shared_ids(networks, entries)
         autocast = torch.bfloat16 if _wants_bfloat16(plan) else None
         pupils = [
-            Pupil(entry, network, plan, autocast, team)
-            for entry, network in zip(entries, networks, strict=True)
+            Pupil(entry, network, plan, autocast, team, origin)
+            for entry, (network, origin) in zip(entries, starts, strict=True)
         ]
         requires = Requires()
         for network in networks:
             requires |= network.requires
         train, held_out = _split(corpus, plan)
-        with ExitStack() as opened:
-            folder = features_folder(corpus, target, requires)
-            store = opened.enter_context(FeatureStore(corpus, target, requires, folder))
-            packing = Packing(plan.segment_tokens, plan.max_segment_tokens, plan.long_share)
-            anchoring = Anchoring(plan.num_anchors, plan.memory_rows, plan.min_context_share)
-            documents = _documents(corpus, store, train, plan.roles, plan.repeat_share)
-            stream = Stream(documents, packing, anchoring, plan.seed)
-            feeder = Feeder(
-                corpus,
-                store,
-                target.model.get_output_embeddings().weight,
-                draft_ids,
-                num_slots=max(entry.config.num_slots for entry in entries),
-                roles=plan.roles,
-                token_share=plan.token_share,
-                softcap=getattr(target.model.config, "final_logit_softcapping", None),
-            )
-            if is_new and plan.init_from is None:
-                segments = first_segments(stream)
-                _fill(store, indices_of(stream, segments), team)
-                warm_start(pupils, stream, segments, feeder)
-            for network in networks:
-                team.align(network.parameters())
-            exam = Exam(_exam_documents(corpus, store, held_out, plan), plan, feeder)
-            if is_new and team.size > 1:
-                _fill(store, exam.document_indices, team)
-            opened.pop_all()
-        return cls(plan, target, corpus, entries, pupils, store, stream, feeder, exam, held_out, team)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.store.__exit__(kind, error, trace)
+        store = FeatureStore(corpus, target, requires)
+        packing = Packing(plan.segment_tokens, plan.max_segment_tokens, plan.long_share)
+        anchoring = Anchoring(plan.num_anchors, plan.memory_rows, plan.min_context_share)
+        documents = _documents(corpus, store, train, plan.roles, plan.repeat_share)
+        stream = Stream(documents, packing, anchoring, plan.seed)
+        feeder = Feeder(
+            corpus,
+            store,
+            target.model.get_output_embeddings().weight,
+            draft_ids,
+            num_slots=max(entry.config.num_slots for entry in entries),
+            roles=plan.roles,
+            token_share=plan.token_share,
+            softcap=getattr(target.model.config, "final_logit_softcapping", None),
+        )
+        unfitted = [pupil for pupil in pupils if pupil.origin is None or pupil.origin.new]
+        if is_new and unfitted:
+            segments = first_segments(stream)
+            _fill(store, indices_of(stream, segments), team)
+            warm_start(unfitted, stream, segments, feeder)
+        for pupil in pupils:
+            team.align(pupil.network.parameters())
+            pupil.begin_average()
+        examined = _exam_documents(corpus, store, held_out, plan)
+        exam = Exam(examined, plan, feeder)
+        contexts = ContextExam(examined, plan, feeder, max(entry.config.num_slots for entry in entries))
+        if is_new and team.size > 1:
+            _fill(store, exam.document_indices, team)
+        return cls(
+            plan, target, corpus, entries, pupils, store, stream, feeder, exam, contexts, held_out, team
+        )
 
     @property
     def uses_bfloat16(self) -> bool:
@@ -165,7 +173,9 @@ class Session:
             f"{len(self.stream.documents)} documents to learn from, {len(self.held_out)} held out, "
             f"{self.store.num_rows:,} tokens in all; {self.stream.epoch_steps} steps go through them once."
         )
-        lines = [documents, self.store.describe()]
+        share = self.stream.deep_share(_TOLD_STEPS)
+        anchors = f"{share:.0%} of the anchors have {self.plan.memory_rows} tokens or more before them."
+        lines = [documents, anchors, self.store.describe()]
         num_gpus = torch.cuda.device_count() if self.plan.backend == "cuda" else 0
         if self.team.size > 1:
             lines.append(f"{self.team.size} processes take each step together.")
@@ -186,38 +196,10 @@ class Session:
         }
 
 
-def _network(entry: Entry, plan: TrainingPlan, target: Target, draft_ids: list[int]) -> DraftNetwork:
-    """A drafter's network with its first weights, float32 on the plan's backend."""
-    context = target.load_context()
-    if plan.init_from is not None:
-        network = load_network(Path(plan.init_from).expanduser() / entry.label, context)
-        if network.config != entry.config:
-            changed = _changed(network.config.model_dump(), entry.config.model_dump())
-            raise SpecError(
-                f"{plan.init_from}/{entry.label} is not the drafter that is asked for: {changed}. "
-                "Ask for the same options, or drop --init-from."
-            )
-        network = network.float().requires_grad_(True)
-    else:
-        network = entry.build()
-        redraw(network, plan.seed)
-        network.set_vocabulary(draft_ids)
-        network.initialise(context)
-        network = network.to(device=context.device, dtype=torch.float32)
-    network.attach(target.model)
-    return network.train()
-
-
 def _fill(store: FeatureStore, documents: Sequence[int], team: Team) -> None:
     """Compute features that all processes will read, each its share of them."""
     store.fill(documents[team.index :: team.size])
     team.wait()
-
-
-def _changed(mine: dict[str, Any], theirs: dict[str, Any]) -> str:
-    return ", ".join(
-        f"{key} {mine[key]} there, {theirs[key]} here" for key in mine if mine[key] != theirs[key]
-    )
 
 
 def _frequent_ids(corpus: Documents, target: Target, size: int) -> list[int]:

@@ -239,6 +239,18 @@ class Stream:
         """Steps in which the first epoch is through."""
         return len(self._epochs[0])
 
+    def deep_share(self, steps: int) -> float:
+        """Share of the anchors of the first steps with ``memory_rows`` before them in their document."""
+        deep = [self._are_deep(step) for step in range(min(steps, self.epoch_steps))]
+        return float(np.concatenate(deep).mean())
+
+    def _are_deep(self, step: int) -> NDArray[np.bool_]:
+        segment, anchors = self(step)
+        rows, depths = self.candidates(segment)
+        order = np.argsort(rows)
+        found = depths[order][np.searchsorted(rows[order], anchors)]
+        return np.asarray(found >= self._anchoring.memory_rows)
+
     def candidates(self, segment: Segment) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Rows of a segment that may be anchors, and their depths in their documents."""
         rows, depths = [], []

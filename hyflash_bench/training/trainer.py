@@ -14,9 +14,10 @@ from filelock import FileLock, Timeout
 from hyflash_bench.atomic import write_error, write_text
 from hyflash_bench.errors import DataError, RunLocked, UsageError
 from hyflash_bench.spec.yaml import dump_yaml, read_yaml
-from hyflash_bench.training.events import Evaluated, Event, Listener, Said, Stepped
+from hyflash_bench.training.events import Evaluated, Event, Examined, Listener, Said, Stepped
 from hyflash_bench.training.export import export
 from hyflash_bench.training.plan import TrainingPlan
+from hyflash_bench.training.roster import STATE_FOLDER
 from hyflash_bench.training.schedule import learning_rate
 from hyflash_bench.training.session import Session, open_corpus, open_target
 from hyflash_bench.training.state import Progress, StateFolder
@@ -25,7 +26,6 @@ from hyflash_bench.training.team import Team
 __all__ = ["Outcome", "train"]
 
 PLAN_FILE = "plan.yaml"
-STATE_FOLDER = "state"
 _TELL_EVERY_S = 10.0
 
 
@@ -77,8 +77,8 @@ def train(
         tell(Said(f"Loading target {plan.target} ..."))
         target = open_target(plan.model_copy(update={"backend": team.backend}))
         is_new = StateFolder(folder / STATE_FOLDER).read() is None
-        with Session.open(plan, target, open_corpus(plan, target), is_new=is_new, team=team) as session:
-            return _Trainer(session, folder, tell, should_stop).run()
+        session = Session.open(plan, target, open_corpus(plan, target), is_new=is_new, team=team)
+        return _Trainer(session, folder, tell, should_stop).run()
 
 
 def _ignore(event: Event) -> None:
@@ -129,6 +129,8 @@ class _Trainer:
         if self._team.is_main:
             if self._saved_step != self._step:
                 self._save()
+            if ended != "stopped":
+                self._examine()
             self._export()
         self._team.wait()
         return Outcome(self._folder, self._step, ended)
@@ -160,7 +162,7 @@ class _Trainer:
         part = whole
         if self._team.size > 1:
             part, anchors = whole.around(self._team.share(anchors))
-        lesson = session.feeder.lesson(session.stream, part, anchors)
+        lesson = session.feeder.lesson(session.stream.documents, part, anchors)
         rate = learning_rate(self._plan, self._step)
         # The first one finds the lesson in no cache, so they take turns in being it.
         first = self._step % len(session.pupils)
@@ -198,6 +200,19 @@ class _Trainer:
             pupil.curve.append(row)
             rows.append({"drafter": pupil.entry.label, **row})
         self._tell(Evaluated(self._step, tuple(rows)))
+
+    def _examine(self) -> None:
+        """By context: once, at the end of a training that was not stopped, since it takes a while."""
+        pupils = self._session.pupils
+        if any(row["step"] == self._step for row in pupils[0].contexts):
+            return
+        rows = []
+        for pupil, scores in zip(pupils, self._session.contexts.take(pupils), strict=True):
+            pupil.contexts = [{"step": self._step, **score.columns()} for score in scores]
+            rows += [{"drafter": pupil.entry.label, **row} for row in pupil.contexts]
+        if rows:
+            self._save()
+            self._tell(Examined(self._step, tuple(rows)))
 
     def _tell_step(self) -> None:
         done = self._step - self._start.step

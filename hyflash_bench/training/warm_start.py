@@ -34,6 +34,8 @@ def indices_of(stream: Stream, segments: Sequence[Segment]) -> list[int]:
 def warm_start(pupils: Sequence[Pupil], stream: Stream, segments: Sequence[Segment], feeder: Feeder) -> None:
     """Fit in closed form at all possible anchors of some segments, then temper the result.
 
+    What came from a checkpoint stays as it is; the rest is fitted to go with it.
+
     Args:
         pupils: Get their first weights, and word of what it took.
         stream: That the segments are of, its first ones.
@@ -41,14 +43,17 @@ def warm_start(pupils: Sequence[Pupil], stream: Stream, segments: Sequence[Segme
         feeder: Makes batches of them.
     """
     calibration = range(min(_CALIBRATION_STEPS, len(segments)))
-    lessons = [feeder.lesson(stream, *stream(step)) for step in calibration]
+    lessons = [feeder.lesson(stream.documents, *stream(step)) for step in calibration]
     read = [*segments, *(segments[step] for step in calibration)]
     for pupil in pupils:
         began = time.perf_counter()
-        pupil.network.warm_start(
-            feeder.batch(stream, segment, np.sort(stream.candidates(segment)[0])) for segment in segments
-        )
-        _soften(pupil.network, lessons, pupil.plan.slot_decay)
+        with pupil.keeping_taken() as taken:
+            pupil.network.warm_start(
+                feeder.batch(stream.documents, segment, np.sort(stream.candidates(segment)[0]))
+                for segment in segments
+            )
+            if "head.norm.weight" not in taken:
+                _soften(pupil.network, lessons, pupil.plan.slot_decay)
         seconds = round(time.perf_counter() - began, 2)
         tokens = sum(segment.num_tokens for segment in read)
         pupil.warm_start = {"passes": len(read), "tokens": tokens, "seconds": seconds}

@@ -173,6 +173,16 @@ def test_rungs_of_one_document_carry_its_name() -> None:
     assert list(sums) == ["suite", "item_id", "document", "above", "below"]
 
 
+def test_conversations_about_one_document_carry_its_name() -> None:
+    """Whatever they are called; where a run does not say, by the item's name."""
+    frame = turns(
+        *(uncut(f"t/{name}", 6, 2, document=about) for name, about in [("a", "x"), ("b", "x"), ("c", "y")]),
+        uncut("t/d", 6, 2),
+    )
+    sums = METRICS["acceptance_length"].per_conversation(frame)
+    assert list(sums["document"]) == ["s/x", "s/x", "s/y", "s/t/d"]
+
+
 def test_definitions_of_a_table_are_those_of_its_metrics() -> None:
     found = definitions_of(["drafter", "acceptance_length", "acceptance_length", "acceptance_length_low"])
     assert [each["name"] for each in found] == ["acceptance_length"]

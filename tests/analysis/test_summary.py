@@ -146,6 +146,24 @@ def test_rungs_of_one_document_are_one_measurement() -> None:
     assert apart["verdict"] == "higher"
 
 
+def test_questions_about_one_document_are_one_measurement() -> None:
+    """In the headline: nine questions about three texts are three, about nine are nine."""
+
+    def asked(num_documents: int) -> HandRun:
+        rows = []
+        for number in range(9):
+            about = {"document": f"text {number % num_documents}"}
+            rows.append(live(f"s/t/{number}", "plain", 10, 10.0, **about))
+            rows.append(live(f"s/t/{number}", "fast", 10, 10.0 / (2 + number % 3), **about))
+        return HandRun(turns(*rows))
+
+    few, many = (row(headline(asked(num)), drafter="fast") for num in (3, 9))
+    assert few["speedup"] == many["speedup"]
+    assert few["num_conversations"] == many["num_conversations"] == 9
+    assert pd.isna(few["verdict"])
+    assert many["verdict"] == "higher"
+
+
 def test_few_conversations_give_no_verdict() -> None:
     frame = turns(live("a", "plain", 10, 10.0), live("a", "fast", 10, 5.0))
     fast = row(headline(HandRun(frame)), drafter="fast")

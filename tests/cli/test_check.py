@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from hyflash_bench import registry
 from hyflash_bench.cli import contract
 from hyflash_bench.cli.main import app
 from hyflash_bench.console import Check
@@ -101,6 +102,7 @@ def check(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[RunSpec],
             return runner.Outcome(_greedy_run(output_path, (*DRAFTERS[:1], STEADY, DRIFTING)))
 
         monkeypatch.setattr(runner, "run", fake)
+        monkeypatch.setattr(registry, "require_drafter", lambda _: None)
         monkeypatch.setattr(
             contract, "keeps_contract", lambda *_: iter([Check("names itself", True, "kept")])
         )
@@ -127,3 +129,14 @@ def test_a_broken_contract_is_exit_code_1(check: Callable[..., tuple[list[RunSpe
 
     assert done.exit_code == 1
     assert "warn  replay equals live" in done.stdout
+
+
+@pytest.mark.parametrize("words", [["sufix"], ["suffix", "--suite", "quikc"]])
+def test_mistyped_names_are_told_before_a_target_is_loaded(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contract, "keeps_contract", lambda *_: pytest.fail("loaded"))
+    done = CliRunner().invoke(app, ["check", *words])
+
+    assert done.exit_code == 2
+    assert "Did you mean" in done.output

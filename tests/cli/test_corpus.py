@@ -17,8 +17,8 @@ from tests.training.corpus.conftest import folder, recipe_values
 __all__ = ["folder"]
 
 OPTIONS = {
-    build: "--backend --debug --device --dry-run --dtype --help --max-tokens --num-threads --output-path "
-    "--parts --recipe --seed --target",
+    build: "--backend --debug --device --dry-run --dtype --features --help --max-tokens --num-threads "
+    "--output-path --parts --recipe --seed --taps --target",
     show: "--debug --help --json --sample",
 }
 
@@ -81,6 +81,32 @@ def test_a_dry_run_prints_the_plan_and_builds_nothing(recipe_file: Path, tmp_pat
     assert load_yaml(done.stdout, "stdout")["seed"] == 3
     assert "self-talk: about 960 tokens" in done.stderr
     assert not (tmp_path / "no").exists()
+
+
+def test_features_are_stated_kept_and_found_by_train(
+    recipe_file: Path, tiny_target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HYFLASH_BENCH_CACHE", str(tmp_path / "cache"))
+    corpus = tmp_path / "corpus"
+    words = ("build", "--recipe", recipe_file, "--target", tiny_target, "--output-path", corpus, "--features")
+
+    planned = typed(*words, "--dry-run")
+    assert planned.exit_code == 0, planned.output
+    assert "Features of about 11,728 tokens take 4.29 MiB of disk, 384 bytes a token" in planned.stderr
+    assert load_yaml(planned.stdout, "stdout")["seed"] == 0
+    assert not corpus.exists()
+
+    built = typed(*words, "--taps", "0,1", "--num-threads", 1)
+    assert built.exit_code == 0, built.output
+    assert "of disk, 384 bytes a token" in built.stderr
+    train = ("train", "eagle", "--corpus", corpus, "--target", tiny_target, "--draft-vocab-size", 64)
+    told = CliRunner().invoke(app, [*map(str, train), "--held-out-share", "0.4", "--dry-run"])
+    assert told.exit_code == 0, told.output
+    assert "0 B of it still to be computed" in told.stderr
+
+    assert "add --features" in typed("build", "--recipe", recipe_file, "--taps", "1").stderr
+    assert "has layers 0 to 1" in typed(*words, "--taps", "5", "--dry-run").stderr
+    assert "no list of layers" in typed(*words, "--taps", "a").stderr
 
 
 def test_mistakes_are_one_message(recipe_file: Path, tmp_path: Path) -> None:

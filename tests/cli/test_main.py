@@ -36,13 +36,13 @@ OPTIONS = {
     "corpus": "--debug --help",
     "train": "--backend --config --corpus --debug --decay --device --draft-vocab-size --drafter "
     "--drafters --dry-run --ema --evaluate-every --feature-dtype --fill-features --held-out-share --help "
-    "--init-from --learning-rate --long-share --match --max-minutes --max-segment-tokens --num-anchors "
-    "--num-threads --output-path --precision --save-every-s --seed --segment-tokens --steps --target "
-    "--token-share --trust-remote-code",
+    "--init-from --init-without --learning-rate --long-share --match --max-minutes --max-segment-tokens "
+    "--num-anchors --num-threads --output-path --precision --save-every-s --seed --segment-tokens --steps "
+    "--taps --target --token-share --trust-remote-code",
     "convert": "--debug --help --target --to",
-    "quality": "--add-bos-token --apply-chat-template --backend --debug --device --draft-budget --drafter "
-    "--drafters --dtype --extrapolate --fresh --help --include-path --json --length --lengths --limit "
-    "--max-new-tokens --num-fewshot --num-threads --output-path --seed --target --task --tasks",
+    "quality": "--add-bos-token --apply-chat-template --backend --batch-size --debug --device --draft-budget "
+    "--drafter --drafters --dtype --extrapolate --fresh --help --include-path --json --length --lengths "
+    "--limit --max-new-tokens --num-fewshot --num-threads --output-path --seed --target --task --tasks",
     "show": "--debug --help --json",
     "report": "--debug --help --images --include-host --output --split-assets --title",
     "publish": "--debug --help --include-host --remove --title --to",
@@ -194,3 +194,22 @@ def test_a_device_where_a_backend_is_meant_is_pointed_there(words: tuple[str, ..
     result = CliRunner().invoke(app, [*words, "--device", "cuda"])
     assert result.exit_code == 2
     assert "--backend cuda" in result.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "quick", "--target", "~no-one/x"),
+        ("run", "quick", "--drafter", "~no-one/x"),
+        ("run", "quick", "--drafter", "~no-one/x.py:Mine"),
+        ("run", "quick", "--data", "~no-one/x"),
+        ("run", "quick", "--device", "~no-one/x.yaml"),
+        ("run", "~no-one/x.yaml"),
+        ("fit", "--target", "~no-one/x"),
+    ],
+)
+def test_the_home_of_nobody_is_a_path_to_nothing(words: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(app, words)
+
+    assert done.exit_code == 2
+    assert "~no-one/x" in done.output

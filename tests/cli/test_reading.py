@@ -144,3 +144,12 @@ def test_validate_builds_every_conversation_for_a_target() -> None:
     result = _call("validate", "quick", "--target", "smollm2-135m", "--json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout) == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [["show", ""], ["export", "RUN", "--to", ""], ["run", "--output-path", ""]]
+)
+def test_an_empty_name_is_not_this_folder(arguments: list[str]) -> None:
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 2
+    assert "An empty name was given" in done.output

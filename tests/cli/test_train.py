@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,7 @@ class Trainer:
         self.plan: TrainingPlan | None = None
         self.folder: Path | None = None
         self.was_stopped = False
+        self.examined: list[dict[str, Any]] = []
 
     def __call__(self, plan: TrainingPlan, folder: Path, **asked: Any) -> trainer.Outcome:
         self.plan, self.folder = plan, folder
@@ -35,6 +37,11 @@ class Trainer:
         asked["listener"](events.Stepped(5, 10, {"medusa": None, "eagle": 1.5}, 123.4, 60.0))
         row = {"drafter": "medusa", "step": 5, "acceptance_length": 1.5, "slot_1": 0.5, "tokens_seen": 9}
         asked["listener"](events.Evaluated(5, (row,)))
+        for drafter, gain in (("medusa", 0.0), ("eagle", 0.25)):
+            span = {"context_from": 80, "context_to": 255, "acceptance_length": 2.0 + gain, "gain": gain}
+            errors = {"acceptance_length_error": 0.04, "gain_error": None}
+            self.examined.append({"drafter": drafter, **span, **errors})
+        asked["listener"](events.Examined(5, tuple(self.examined)))
         if self.ended == "stopped":
             os.kill(os.getpid(), signal.SIGINT)
         self.was_stopped = asked["should_stop"]()
@@ -98,6 +105,16 @@ def test_the_folder_is_the_only_line_on_stdout(train) -> None:
     assert "hello" in done.stderr
     assert "[5/10] 123 tok/s, about 60 s left; loss medusa -  eagle 1.500" in done.stderr
     assert "Held out, step 5" in done.stderr
+
+
+def test_acceptance_by_context_and_the_gains_on_the_first_are_shown(train) -> None:
+    shown = train()[1].stderr
+    lengths, gains = shown.split("Above medusa")
+    assert "80-255" in lengths.replace(" ", "")
+    assert re.search(r"medusa +2\.000 ± 0\.040", lengths)
+    assert re.search(r"eagle +2\.250 ± 0\.040", lengths)
+    assert re.search(r"eagle +\+0\.250", gains)
+    assert "medusa" not in gains
 
 
 def test_ctrl_c_asks_the_trainer_to_stop(train) -> None:

@@ -265,7 +265,7 @@ def make_window_of(hyflash: Any, folder: Path) -> Any:
 
 def test_a_missing_or_wrong_foreign_state_is_told(tmp_path: Path) -> None:
     folder = saved(block(), tmp_path)
-    with pytest.raises(DrafterError, match=r"tensor 'state' in .*foreign\.safetensors"):
+    with pytest.raises(DrafterError, match=r"tensors state in .*foreign\.safetensors"):
         make("hyflash", tmp_path, memory="foreign")
     save_file({"state": torch.zeros(1, 2, 3, 4)}, folder / FOREIGN_FILE)
     with pytest.raises(DrafterError, match=r"state is \[1, 2, 3, 4\], this network's is \[1, 2, 8, 6\]"):

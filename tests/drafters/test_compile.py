@@ -21,7 +21,7 @@ from tests.drafters.networks.small import eagle, features_of, medusa, saved
 from tests.drafters.walks import anchors_along, opened
 from tests.targets.families import random_tokens
 
-COPYING: dict[str, Any] = {"copy_window": 9, "copy_size": 6}
+COPYING: dict[str, Any] = {"copy_window": 9, "copy_size": 8}
 MAKERS: dict[str, tuple[type, Callable[[], Any]]] = {
     "hyflash": (HyFlash, lambda: block("hyflash, markov", **COPYING)),
     "eagle": (Eagle, lambda: eagle(**COPYING)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from pathlib import Path
 
 import pytest
@@ -294,3 +295,35 @@ def test_it_runs_in_half_precision(folder: Path, tree: bool) -> None:
 def test_another_kind_of_network_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DrafterError, match="kind medusa; eagle needs eagle"):
         loaded(Eagle, medusa(), tmp_path)
+
+
+@pytest.mark.parametrize("tree", [False, True])
+@given(
+    pattern=PATTERNS,
+    prompt=st.integers(1, 30),
+    window=st.sampled_from([1, 2, 5, 130, 200]),
+)
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_window_sees_its_last_pairs_as_if_there_were_no_others(
+    tree: bool, folder: Path, pattern: list[int], prompt: int, window: int
+) -> None:
+    """Against a drafter whose cache is cut by hand: same pairs at their own positions, none before."""
+    once, again = random_tokens(120, seed=4), torch.arange(600) % 120
+    text, features = once[again], features_of(once, opened(Eagle, folder).requires).rows(again)
+    windowed, whole = (opened(Eagle, folder, tree=tree, window=size) for size in (window, 0))
+    walks = (anchors_along(each, text, features, 500 + prompt, pattern) for each in (windowed, whole))
+    for anchor, _ in zip(*walks, strict=True):
+        kept = cut_back(whole, window)
+        mine, cut = (each.draft(int(text[anchor]), 6, sampler()) for each in (windowed, kept))
+        assert mine.tokens.tolist() == cut.tokens.tolist()
+        assert bytes_by_kind(windowed.memory()) == windowed.memory_formula(anchor)
+
+
+def cut_back(drafter: Eagle, window: int) -> Eagle:
+    """The same with nothing but its last pairs in the cache."""
+    cut = copy(drafter)
+    cut._cache = copy(drafter._cache)
+    held = slice(max(0, drafter._num_held - window), drafter._num_held)
+    cut._cache.resize(drafter._cache.num_slots, held)
+    cut._num_held = held.stop - held.start
+    return cut

@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 
 from hyflash_bench.drafters.base import Draft
 from hyflash_bench.drafters.sampler import Sampler
-from hyflash_bench.engine.acceptance import Cut, check_draft, cut, depths, replay_accepted, verify
+from hyflash_bench.engine.acceptance import (
+    Cut,
+    check_draft,
+    cut,
+    depths,
+    rejected_tokens,
+    replay_path,
+    verify,
+)
 from hyflash_bench.errors import DrafterError
 from hyflash_bench.spec.sampling import GREEDY, Sampling
 
@@ -32,7 +40,7 @@ CHAIN_TABLE = [
 @pytest.mark.parametrize(("drafted", "said", "tokens", "accepted"), CHAIN_TABLE)
 def test_greedy_chain_keeps_the_longest_prefix(drafted, said, tokens, accepted):
     verdict = verify(Draft.chain(drafted), one_hot(*said), GREEDY_SAMPLER)
-    assert (verdict.tokens, verdict.num_accepted) == (tokens, accepted)
+    assert (verdict.tokens, len(verdict.path)) == (tokens, accepted)
 
 
 TREE = Draft(torch.tensor([1, 2, 3, 4, 5]), torch.tensor([-1, -1, 0, 0, 2]))
@@ -91,8 +99,21 @@ def test_end_of_sequence_and_limit_together(slot, room):
 def test_greedy_replay_equals_verification_of_a_target_that_says_the_trace(drafted, upcoming):
     said = [*upcoming, *[5] * (len(drafted) + 1)][: len(drafted) + 1]
     live = verify(Draft.chain(drafted), one_hot(*said), GREEDY_SAMPLER)
-    replayed = replay_accepted(Draft.chain(drafted), torch.tensor(upcoming), None, GREEDY_SAMPLER)
-    assert min(live.num_accepted, len(upcoming)) == replayed
+    replayed = replay_path(Draft.chain(drafted), torch.tensor(upcoming), None, GREEDY_SAMPLER)
+    assert live.path[: len(upcoming)] == replayed
+
+
+@given(st.lists(st.integers(0, 3), max_size=6), st.integers(0, 6))
+def test_accepted_and_rejected_tokens_are_the_whole_of_a_chain(drafted, num_accepted):
+    path = tuple(range(min(num_accepted, len(drafted))))
+    assert [*drafted[: len(path)], *rejected_tokens(Draft.chain(drafted), path)] == drafted
+
+
+@pytest.mark.parametrize(
+    ("path", "rejected"), [((), [1, 3, 5]), ((0,), [3, 5]), ((0, 2), [5]), ((0, 2, 4), []), ((1,), [])]
+)
+def test_of_a_tree_the_path_that_is_tried_first_is_told(path, rejected):
+    assert rejected_tokens(TREE, path) == rejected
 
 
 def test_depths_of_chain_and_tree():
@@ -122,7 +143,7 @@ def test_sampled_trees_are_not_replayed():
     tree = Draft(torch.tensor([1, 2]), torch.tensor([-1, -1]), torch.full((2, 4), 0.25))
     sampler = Sampler(Sampling(temperature=1.0), 0)
     with pytest.raises(DrafterError, match="live only"):
-        replay_accepted(tree, torch.tensor([1]), torch.tensor([0.5]), sampler)
+        replay_path(tree, torch.tensor([1]), torch.tensor([0.5]), sampler)
 
 
 def test_a_proposal_equal_to_the_target_is_always_accepted():
@@ -131,7 +152,7 @@ def test_a_proposal_equal_to_the_target_is_always_accepted():
     for seed in range(50):
         sampler = Sampler(Sampling(temperature=1.0), seed)
         draft = Draft.chain([seed % 3], sampler.probabilities(logits[:1]))
-        assert verify(draft, logits, sampler).num_accepted == 1
+        assert len(verify(draft, logits, sampler).path) == 1
 
 
 @pytest.mark.parametrize(

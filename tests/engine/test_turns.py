@@ -133,7 +133,7 @@ def test_replay_equals_live_step_for_step_and_both_equal_the_target(pattern, tre
     trace, replays, lives = live_and_replay(target, drafter, max_new_tokens, stops)
     for turn, replayed, live in zip(trace.turns, replays, lives, strict=True):
         assert live.tokens == turn.tokens.tolist()
-        for name in ("drafted", "depth", "accepted", "committed", "eos_cut", "limit_cut"):
+        for name in ("drafted", "depth", "accepted", "committed", "eos_cut", "limit_cut", "rejected"):
             assert getattr(replayed.steps, name) == getattr(live.steps, name), name
         steps = live.steps
         assert sum(steps.committed) == turn.num_tokens - 1

@@ -20,8 +20,11 @@ from hyflash_bench.drafters.base import Drafter
 from hyflash_bench.errors import ContextTooLong, DrafterError, SpecError, UsageError
 from hyflash_bench.integrations import plug
 from hyflash_bench.integrations.likelihood import Likelihood
-from hyflash_bench.integrations.lm_eval import HyFlashLM, ReplyLM, _backend
-from hyflash_bench.integrations.replies import Ask, Origin, Replies, StopStrings
+from hyflash_bench.integrations.lm_eval import HyFlashLM, _backend, _batch_size
+from hyflash_bench.integrations.model import ReplyLM
+from hyflash_bench.integrations.prompts import Ask, Origin, Prompt
+from hyflash_bench.integrations.replies import Replies
+from hyflash_bench.integrations.stops import StopStrings
 from hyflash_bench.registry import build_drafter
 from hyflash_bench.spec.drafter import DrafterSpec
 from hyflash_bench.spec.sampling import Sampling
@@ -57,6 +60,10 @@ def _drafters(target: Target, *texts: str) -> dict[str, Drafter]:
 
 def _model(target: Target, drafter: str = "autoregressive") -> ReplyLM:
     return ReplyLM(Replies(target, _drafters(target, drafter)), Likelihood(target), drafter)
+
+
+def _prompt(target: Target, text: str, ask: Ask) -> Prompt:
+    return Prompt(tuple(target.tokenizer.encode(text)), ask, Origin("task", "item"))
 
 
 def _generate(context: str, index: int = 0, **options: Any) -> Instance:
@@ -99,21 +106,21 @@ def test_a_reply_ends_with_the_token_that_completes_a_stop_string(
     first = next((text for text in written if any(stop in text for stop in until)), None)
     assert "".join(pieces[token] for token in reply) == (first or written[-1])
     place = min((first.find(stop) for stop in until if stop in first), default=0) if first else None
-    assert stops.cut(first or written[-1]) == written[-1][:place]
+    assert stops.text(reply) == written[-1][:place]
 
 
 def test_stop_strings_cut_the_same_place_with_every_drafter(target: Target) -> None:
     """Also in the middle of a draft: the scripted drafter has up to six tokens accepted at once."""
-    prompt = target.tokenizer.encode(PROMPTS[0])
+    prompt = _prompt(target, PROMPTS[0], Ask(NUM_TOKENS))
     drafters = _drafters(target, "autoregressive", "prompt-lookup", "suffix", "scripted:pattern=6 0 3")
     replies = Replies(target, drafters)
-    free = replies.play(prompt, Ask(NUM_TOKENS), Origin("task", "free"))
+    free = replies.play(prompt)
     tokens, text = free.replies["autoregressive"].result.tokens, free.replies["autoregressive"].text
-    drafters["scripted:pattern=6 0 3"].follow([*prompt, *tokens])  # type: ignore[attr-defined]
+    drafters["scripted:pattern=6 0 3"].follow([*prompt.tokens, *tokens])  # type: ignore[attr-defined]
     stops = _stops(text)
     assert len(stops) > 8
     for stop in stops:
-        played = replies.play(prompt, Ask(NUM_TOKENS, (stop,)), Origin("task", "cut"))
+        played = replies.play(_prompt(target, PROMPTS[0], Ask(NUM_TOKENS, (stop,))))
         for label, reply in played.replies.items():
             assert reply.text == text[: text.index(stop)], (label, stop)
             assert reply.has_ended
@@ -134,8 +141,26 @@ def test_replies_are_those_of_the_target_alone(target: Target, drafter: str) -> 
     assert _model(target, drafter).generate_until(requests) == _model(target).generate_until(requests)
 
 
+@pytest.mark.parametrize("drafter", ["suffix", "autoregressive"])
+def test_prompts_that_share_a_beginning_have_the_replies_of_each_alone(folder: Path, drafter: str) -> None:
+    """Also where the beginning is longer than a chunk of the cache, and with the same steps."""
+    head = "one two three " * 12  # 168 tokens of a byte vocabulary
+    wide = load_target(TargetSpec(target=str(folder), extrapolate=True))
+    requests = [
+        _generate(head + end, index, max_gen_toks=24) for index, end in enumerate(("one", "two", "", "x"))
+    ]
+    together, alone = _model(wide, drafter), [_model(wide, drafter) for _ in requests]
+
+    texts = [model.generate_until([request])[0] for model, request in zip(alone, requests, strict=True)]
+    assert together.generate_until(requests) == texts
+    (whole,) = together.replies.tallies.values()
+    parts = [tally for model in alone for tally in model.replies.tallies.values()]
+    assert whole.num_steps == sum(part.num_steps for part in parts)
+    assert whole.num_committed == sum(part.num_committed for part in parts)
+
+
 def test_the_order_of_requests_has_no_effect(target: Target) -> None:
-    """Longest first, and likelihoods by shared prefix, whatever the order they come in."""
+    """They are answered by shared prefix, whatever the order they come in."""
     generated = [_generate(prompt, index) for index, prompt in enumerate(PROMPTS)]
     scored = [_score("loglikelihood", a, b) for a in PROMPTS for b in (" cat", " hat and", "!")]
     for seed in range(3):
@@ -174,6 +199,22 @@ def test_the_model_is_made_from_lm_evals_own_arguments(folder: Path) -> None:
     assert tally.num_decoded >= tally.num_steps > 0
     assert "acceptance length" in str(tally)
     assert model.get_model_info()["drafter"] == "prompt-lookup:max_ngram=2"
+
+
+@pytest.mark.parametrize(
+    ("given", "most", "together"),
+    [(1, None, 1), ("4", None, 4), ("auto", None, None), ("auto:4", 8, 8), (None, None, None)],
+)
+def test_batch_size_says_how_many_continuations_are_scored_together(
+    given: int | str | None, most: int | None, together: int | None
+) -> None:
+    assert _batch_size(given, most) == together
+
+
+@pytest.mark.parametrize("given", [0, -1, "many", "2.5"])
+def test_a_batch_size_that_says_nothing_is_refused_before_anything_is_loaded(given: int | str) -> None:
+    with pytest.raises(UsageError, match=rf"batch_size={given}: give a whole number from 1, or auto"):
+        HyFlashLM(target="nowhere", batch_size=given)
 
 
 def test_lm_evals_default_device_is_taken_where_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +256,7 @@ def test_likelihoods_are_those_of_transformers(target: Target, reference: Any) -
         assert score == pytest.approx(_plain(reference, encode(context), encode(wanted)), abs=1e-4)
     bos = target.tokenizer.bos_token_id
     assert found[-1] == pytest.approx(_plain(reference, [bos], encode("word")), abs=1e-4)
-    own = Likelihood(target).score_all([(encode("the cat"), [likeliest])])[0]
+    ((_, own),) = Likelihood(target).score([(encode("the cat"), [likeliest])])
     assert own.is_greedy
     assert own.logprob == pytest.approx(_plain(reference, encode("the cat"), [likeliest])[0], abs=1e-4)
 
@@ -272,17 +313,16 @@ def test_a_drafter_that_breaks_down_fails_alone(target: Target) -> None:
 
     drafters = {**_drafters(target, "autoregressive"), "broken": Broken()}
     replies = Replies(target, drafters)
-    prompt, origin = target.tokenizer.encode("x"), Origin("task", "item")
-    assert replies.text("autoregressive", prompt, Ask(8), origin)
+    prompts = [_prompt(target, "x", Ask(8))]
+    assert list(replies.answer("autoregressive", prompts))
     with pytest.raises(DrafterError, match=r"broken: .*no more"):
-        replies.text("broken", prompt, Ask(8), origin)
+        list(replies.answer("broken", prompts))
 
 
 def test_sampled_replies_are_not_judged(target: Target) -> None:
     replies = Replies(target, _drafters(target, "autoregressive", "suffix"))
-    prompt = target.tokenizer.encode("x")
-    drawn = replies.play(prompt, Ask(8, sampling=Sampling(temperature=1.0)), Origin("task", "item"))
-    greedy = replies.play(prompt, Ask(8), Origin("task", "item"))
+    drawn = replies.play(_prompt(target, "x", Ask(8, sampling=Sampling(temperature=1.0))))
+    greedy = replies.play(_prompt(target, "x", Ask(8)))
 
     assert drawn.replies["suffix"].judged is None
     assert greedy.replies["suffix"].judged is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,94 +24,15 @@ from hyflash_bench.integrations.tasks import TaskRequest, load_tasks
 from hyflash_bench.report.page import write_report
 from hyflash_bench.results import load_run
 from hyflash_bench.suites.chat import ChatTokenizer
-from tests.tiny import save_tiny_target
+from tests.integrations.conftest import Quality
 
 RULER = Path(lm_eval.tasks.__file__).parent / "ruler"
-TASKS = {
-    "make.py": """
-import datasets
-
-def words(**metadata):
-    rows = [{"q": f"one two three one two {n}", "a": "one"} for n in range(4)]
-    return {"test": datasets.Dataset.from_list(rows)}
-""",
-    "words.yaml": """
-task: own_words
-output_type: generate_until
-custom_dataset: !function make.words
-dataset_path: ""
-test_split: test
-doc_to_text: "{{q}} one two"
-doc_to_target: "{{a}}"
-generation_kwargs: {until: ["three", "\\n"], max_gen_toks: 24}
-metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]
-metadata: {version: 1.0}
-""",
-    "choice.yaml": """
-task: own_choice
-output_type: multiple_choice
-custom_dataset: !function make.words
-dataset_path: ""
-test_split: test
-doc_to_text: "{{q}}"
-doc_to_choice: [" one", " two"]
-doc_to_target: 0
-metric_list: [{metric: acc, aggregation: mean, higher_is_better: true}]
-metadata: {version: 1.0}
-""",
-    "remote.yaml": """
-task: own_remote
-output_type: generate_until
-dataset_path: nobody/nothing-of-that-name
-test_split: test
-doc_to_text: "{{q}}"
-doc_to_target: "{{a}}"
-metadata: {version: 1.0}
-""",
-}
-BROKEN = """
-from hyflash_bench import Drafter
-
-class Broken(Drafter):
-    name = "broken"
-    def reset(self): pass
-    def observe(self, tokens, features): pass
-    def memory(self): return []
-    def draft(self, last_token, budget, sampler, along=None): raise RuntimeError("no more drafts")
-"""
-
-Quality = Callable[..., Result]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny target, tasks and a drafter of one's own."""
-    folder = tmp_path_factory.mktemp("quality")
-    save_tiny_target(folder / "target")
-    (folder / "tasks").mkdir()
-    for name, text in TASKS.items():
-        (folder / "tasks" / name).write_text(text)
-    (folder / "broken.py").write_text(BROKEN)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def quality(folder: Path) -> Iterator[Quality]:
-    """Call ``quality`` with some words."""
-
-    def call(*words: str) -> Result:
-        always = ["--target", str(folder / "target"), "--include-path", str(folder / "tasks")]
-        return CliRunner().invoke(app, ["quality", *always, *words])
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TQDM_DISABLE", "1")
-        yield call
-
-
-@pytest.fixture(scope="module")
-def measured(quality: Quality, folder: Path) -> tuple[Result, Path]:
+def measured(quality: Quality, workshop: Path) -> tuple[Result, Path]:
     """Two tasks with the target alone and two drafters."""
-    path = folder / "run"
+    path = workshop / "run"
     done = quality(
         *("--tasks", "own_words,own_choice", "--limit", "3", "--drafter", "suffix"),
         *("--drafter", "prompt-lookup:max_ngram=2", "--output-path", str(path)),
@@ -165,26 +85,27 @@ def test_replies_in_the_run_folder_end_before_the_limit_where_a_stop_string_came
         assert row.stop_reason == ("eos" if ended else "limit")
 
 
-def test_a_run_is_not_overwritten_unasked(quality: Quality, measured: tuple[Result, Path]) -> None:
-    before = (measured[1] / "quality.json").read_bytes()
-    done = quality("--tasks", "own_words", "--drafter", "suffix", "--output-path", str(measured[1]))
+def test_examples_in_the_prompts_are_the_same_for_every_drafter(quality: Quality, tmp_path: Path) -> None:
+    """They are drawn at random; other prompts would make other traces."""
+    path = tmp_path / "run"
+    done = quality("--tasks", "own_shots", "--drafter", "suffix", "--output-path", str(path))
 
-    assert done.exit_code == 2
-    assert "--fresh" in done.stderr
-    assert (measured[1] / "quality.json").read_bytes() == before
+    assert done.exit_code == 0, done.output
+    assert len(load_run(path).traces) == 4
+    assert "identical" in done.stderr
 
 
 def test_a_drafter_that_breaks_down_leaves_the_others_their_scores(
-    quality: Quality, folder: Path, tmp_path: Path
+    quality: Quality, workshop: Path, tmp_path: Path
 ) -> None:
     done = quality(
-        *("--tasks", "own_words", "--limit", "2", "--drafter", f"{folder}/broken.py:Broken"),
+        *("--tasks", "own_words", "--limit", "2", "--drafter", f"{workshop}/broken.py:Broken"),
         *("--output-path", str(tmp_path / "run"), "--json"),
     )
     assert done.exit_code == 1
     scores = {score["drafter"]: score for score in json.loads(done.stdout)}
     assert scores["autoregressive"]["score"] is not None
-    broken = scores[f"{folder}/broken.py:Broken"]
+    broken = scores[f"{workshop}/broken.py:Broken"]
     assert broken["score"] is None
     assert "no more drafts" in broken["message"]
     cells = load_run(tmp_path / "run").cells
@@ -225,7 +146,7 @@ def test_what_cannot_be_done_is_said_in_one_message(
 
 
 def test_an_unknown_task_is_answered_with_the_nearest_names(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    workshop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Among all of lm-eval's tasks; here RULER's stand for them, since reading all takes long."""
 
@@ -235,15 +156,15 @@ def test_an_unknown_task_is_answered_with_the_nearest_names(
         )
 
     monkeypatch.setattr(tasks, "TaskManager", some)
-    request = TaskRequest(("niah_singl_1", "own_words"), (folder / "tasks",))
-    tokenizer = AutoTokenizer.from_pretrained(folder / "target")
+    request = TaskRequest(("niah_singl_1", "own_words"), (workshop / "tasks",))
+    tokenizer = AutoTokenizer.from_pretrained(workshop / "target")
     with pytest.raises(UsageError, match=r"Unknown task 'niah_singl_1'. Nearest: niah_single_1"):
         load_tasks(request, tokenizer, 2048)
 
 
-def test_a_data_set_that_is_not_here_is_refused_with_what_runs_without(folder: Path) -> None:
-    request = TaskRequest(("own_remote",), (folder / "tasks",))
-    tokenizer = AutoTokenizer.from_pretrained(folder / "target")
+def test_a_data_set_that_is_not_here_is_refused_with_what_runs_without(workshop: Path) -> None:
+    request = TaskRequest(("own_remote",), (workshop / "tasks",))
+    tokenizer = AutoTokenizer.from_pretrained(workshop / "target")
     with pytest.raises(DownloadError, match=r"own_remote needs a data set .* niah_single_1"):
         load_tasks(request, tokenizer, 2048)
 

@@ -40,6 +40,7 @@ SPECS = (
     *("eagle", "eagle:tree=true", "medusa", "medusa:tree=true"),
     *("hyflash:kv_dtype=int8", "full-context:kv_dtype=bfloat16", "eagle:kv_dtype=int8"),
     *("dflash", "dflash:kv_dtype=int8"),
+    *("prompt-lookup:window=90", "suffix:window=90", "eagle:window=9", "eagle:window=9,tree=true"),
 )
 """One of each registered name at least."""
 COPYING = ("hyflash", "full-context", "full-context:window=9", "eagle:tree=true", "medusa")

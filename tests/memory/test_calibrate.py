@@ -8,7 +8,8 @@ import pytest
 
 from hyflash_bench.memory.calibrate import Calibration, calibrate
 from hyflash_bench.memory.catalog import form_of
-from hyflash_bench.memory.microbenchmarks import ROUTINES, Effort, PassRate, count_operators
+from hyflash_bench.memory.microbenchmarks import ROUTINES, Effort, PassRate
+from hyflash_bench.memory.operators import count_operators
 from hyflash_bench.memory.shapes import shape_of
 from hyflash_bench.memory.simulate import Scene
 from hyflash_bench.spec.device import Rates

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from hyflash_bench import footprint
+from hyflash_bench.drafters import Features
 from hyflash_bench.drafters.base import Drafter
 from hyflash_bench.drafters.eagle import Eagle
 from hyflash_bench.drafters.full_context import FullContext
@@ -21,11 +23,14 @@ from hyflash_bench.drafters.networks.network import TargetShape
 from hyflash_bench.errors import DrafterError, UsageError
 from hyflash_bench.memory import catalog
 from hyflash_bench.memory.catalog import form_of
+from hyflash_bench.memory.forms import is_exact
+from hyflash_bench.memory.operators import count_operators
 from hyflash_bench.memory.shapes import ModelShape, shape_of
 from hyflash_bench.registry import build_drafter
 from hyflash_bench.spec.drafter import DrafterSpec
 from hyflash_bench.training.plan import TrainingPlan
 from hyflash_bench.training.roster import ROSTER, enlist
+from tests.drafters.fakes import sampler
 from tests.drafters.networks.blocks import block
 from tests.drafters.networks.small import context, eagle, medusa, saved
 from tests.drafters.walks import opened
@@ -43,6 +48,8 @@ CASES: list[tuple[type[Drafter], Any, dict[str, Any]]] = [
     (FullContext, lambda: block("full-context"), {"window": 20}),
     (Eagle, eagle, {}),
     (Eagle, eagle, {"tree": True, "top_k": 3, "depth": 5}),
+    (Eagle, eagle, {"window": 150}),
+    (Eagle, eagle, {"tree": True, "top_k": 3, "depth": 5, "window": 20}),
     (Medusa, medusa, {}),
     (Medusa, medusa, {"tree": True, "tree_nodes": 7, "num_draft_tokens": 5}),
 ]
@@ -115,6 +122,21 @@ def test_drafts_are_as_long_as_the_drafter_says(text: str, shape: ModelShape):
     assert form.held(100)["buffer"] > form.held(10)["buffer"] > 0
 
 
+@pytest.mark.parametrize("name", ["prompt-lookup", "suffix"])
+def test_a_window_of_tokens_is_held_as_it_says_and_looked_through_at_its_length(name: str, shape: ModelShape):
+    spec = DrafterSpec(name=name, options={"window": 600})
+    drafter, form = build_drafter(spec), form_of(spec, shape)
+    assert form is not None
+    assert is_exact(form)
+    for length in (0, 1, 256, 257, 5000):
+        assert form.held(length) == drafter.memory_formula(length)
+    costs = [form.draft_cost(4, length) for length in (100, 600, 5000)]
+    assert costs[0].num_bytes < costs[1].num_bytes == costs[2].num_bytes
+    drafter.observe(torch.arange(300) % 7, Features())
+    counted = count_operators(lambda: drafter.draft(300 % 7, 4, sampler()))
+    assert form.draft_cost(4, 300).num_operators == pytest.approx(counted, rel=0.15)
+
+
 def test_the_reference_holds_nothing_and_plugins_are_unknown(shape: ModelShape):
     plain = form_of(DrafterSpec(name="autoregressive"), shape)
     assert plain is not None
@@ -139,8 +161,11 @@ def test_what_is_wrong_with_a_checkpoint_is_said(tmp_path: Path, shape: ModelSha
     spec = DrafterSpec(name="eagle", options={"checkpoint": str(folder)})
     with pytest.raises(DrafterError, match="kind medusa; eagle needs eagle"):
         form_of(spec, shape)
-    (folder / "config.json").write_text(json.dumps({"kind": "eagle"}))
-    with pytest.raises(DrafterError, match="not the configuration"):
+    (folder / "config.json").write_text(json.dumps({"format": "hyflash-bench-drafter", "kind": "eagle"}))
+    with pytest.raises(DrafterError, match="lacks the network's sizes"):
+        form_of(spec, shape)
+    (folder / "config.json").write_text("{")
+    with pytest.raises(DrafterError, match="cannot be read"):
         form_of(spec, shape)
     with pytest.raises(UsageError, match="window must be a whole number"):
         form_of(DrafterSpec(name="full-context", options={"window": "wide"}), shape)

@@ -81,7 +81,7 @@ def test_the_model_s_own_limit_ends_what_memory_would_allow():
 
 def test_rows_agree_with_totals():
     planned = plan()
-    budget = Budget("some", 2**18)
+    budget = Budget("some", 2**20)
     rows = {row["drafter"]: row for row in planned.limits([budget])}
     assert set(rows) == set(NAMES)
     for label, form in planned.drafters:

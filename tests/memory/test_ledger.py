@@ -21,7 +21,7 @@ from hyflash_bench.targets.target import Target
 from tests.drafters.fakes import sampler
 from tests.memory.every_drafter import COPYING, SPECS, home_of, loaded, target_at
 
-DEPENDS_ON_TEXT = ("prompt-lookup", "suffix", "scripted")
+DEPENDS_ON_TEXT = ("prompt-lookup", "suffix", "suffix:tree=true", "scripted")
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_tensors_and_formula_agree_whatever_is_accepted(
             context += committed
             held = held_by(drafter)
             difference = formula_difference(drafter, held, context)
-            assert difference == (None if text.partition(":")[0] in DEPENDS_ON_TEXT else 0), (held, context)
+            assert difference == (None if text in DEPENDS_ON_TEXT else 0), (held, context)
 
 
 @pytest.mark.parametrize("kv_dtype", ["float32", "bfloat16", "int8"])
@@ -122,18 +122,22 @@ def test_the_workspace_is_what_a_pass_in_plain_torch_allocates(
     assert 0.6 * during.total <= peak <= during.total
 
 
-def test_the_largest_window_within_a_budget(target: Target, tmp_path: Path) -> None:
-    drafter = loaded("full-context", target, tmp_path)
-    least = sum(held_by(drafter.within(0) or drafter).values())
+@pytest.mark.parametrize("text", ["full-context", "eagle", "eagle:tree=true", "prompt-lookup", "suffix"])
+def test_the_largest_window_within_a_budget(text: str, target: Target, tmp_path: Path) -> None:
+    drafter = loaded(text, target, tmp_path)
+    least = sum(((drafter.within(0) or drafter).memory_formula(10**9) or {}).values())
     for budget in (least, least + 100_000, least + 1_000_000):
         shrunk = drafter.within(budget)
         assert shrunk is not None
-        window, held = shrunk.options.window, sum(held_by(shrunk).values())
-        assert held <= budget
-        wider = loaded(f"full-context:window={window + 1}", target, tmp_path)
-        assert sum(held_by(wider).values()) > budget
+        window, most = shrunk.options.window, sum((shrunk.memory_formula(10**9) or {}).values())
+        assert most <= budget
+        joint = "," if ":" in text else ":"
+        wider = loaded(f"{text}{joint}window={window + 1}", target, tmp_path)
+        assert sum((wider.memory_formula(10**9) or {}).values()) > budget
         observe(shrunk, 700, target)
-        assert sum(held_by(shrunk).values()) == held, "whatever it observes"
+        observe(wider, 700, target)
+        assert formula_difference(shrunk, held_by(shrunk), 700) == 0
+        assert sum(held_by(shrunk).values()) <= min(most, sum(held_by(wider).values()))
     assert drafter.options.window == 0, "the drafter itself stays as it is"
 
 

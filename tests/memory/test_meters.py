@@ -15,7 +15,7 @@ from hyflash_bench.memory.nvml import GpuCounters, visible_devices
 
 KEYS = {
     "process_rss", "process_peak_rss", "process_pss", "cuda_allocated_peak", "cuda_reserved_peak",
-    "nvml_used", "nvml_energy_j",
+    "nvml_used", "nvml_power_w", "nvml_energy_j",
 }  # fmt: skip
 MIB = 2**20
 UUIDS = ("GPU-aaaa1111-0000", "GPU-aaaa2222-0000", "GPU-bbbb3333-0000")
@@ -239,7 +239,8 @@ def test_power_stands_in_for_a_missing_energy_counter(
             "hyflash_bench.memory.meters.time", types.SimpleNamespace(perf_counter=lambda: next(times))
         )
         meter.reset()
-        assert meter.readings()["nvml_energy_j"] == pytest.approx(140.0)
+        readings = meter.readings()
+    assert (readings["nvml_power_w"], readings["nvml_energy_j"]) == pytest.approx((70.0, 140.0))
 
 
 def clocked(monkeypatch: pytest.MonkeyPatch, look_s: float) -> list[float | None]:

@@ -14,7 +14,7 @@ from hyflash_bench.engine.live import live_turn
 from hyflash_bench.memory import simulate
 from hyflash_bench.memory.catalog import form_of
 from hyflash_bench.memory.forms import DrafterForm
-from hyflash_bench.memory.microbenchmarks import count_operators
+from hyflash_bench.memory.operators import count_operators
 from hyflash_bench.memory.shapes import PassCost
 from hyflash_bench.memory.simulate import Scene, pass_seconds
 from hyflash_bench.spec.device import DeviceProfile, read_device

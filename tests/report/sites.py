@@ -15,7 +15,19 @@ from hyflash_bench.report.sections.outcomes import claims
 from hyflash_bench.results.reader import Run, load_run
 from tests.results.factory import DRAFTERS, make_run
 
-__all__ = ["PageParser", "broken_links", "figures_of", "first_sections", "stamps", "tiny_run"]
+__all__ = [
+    "ATOM",
+    "PageParser",
+    "broken_links",
+    "contents",
+    "figures_of",
+    "first_sections",
+    "index_of",
+    "stamps",
+    "tiny_run",
+]
+
+ATOM = "{http://www.w3.org/2005/Atom}"
 
 
 def tiny_run(folder: Path, day: int, **changes: Any) -> Run:
@@ -96,3 +108,13 @@ def stamps(folder: Path) -> dict[str, tuple[bytes, int, int]]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
+
+
+def contents(site: Path) -> dict[str, bytes]:
+    """Every file by name."""
+    return {name: content for name, (content, _, _) in stamps(site).items()}
+
+
+def index_of(site: Path) -> PageParser:
+    """The front page."""
+    return PageParser((site / "index.html").read_text(encoding="utf-8"))

@@ -67,8 +67,23 @@ def test_doubts_stand_beside_the_winner() -> None:
     few = _answer(PLAIN, _row("a", 15.0, 1.5, NAN, reason="2 conversations; an interval needs 5"))[0]
 
     assert near.endswith("Its interval overlaps that of b.")
-    assert "no clear difference from plain decoding" in same
+    assert "no clear difference from plain decoding." in same
     assert few.endswith("There is no interval: 2 conversations; an interval needs 5.")
+
+
+def test_an_interval_beside_one_is_no_verdict_where_many_were_compared() -> None:
+    """And the sentence says so, since the numbers alone read otherwise."""
+    best = _row("a", 15.0, 1.5, verdict="no clear difference")
+    assert (
+        "no clear difference from plain decoding, since several drafters were compared."
+        in _answer(PLAIN, best)[0]
+    )
+
+
+def test_many_that_are_as_fast_are_counted() -> None:
+    rows = [_row(f"d{number}", 15.0 - number, 1.5, 20.0) for number in range(7)]
+    assert _answer(*rows[:4])[0].endswith("overlaps that of d1, d2 and d3.")
+    assert _answer(*rows)[0].endswith("overlaps that of d1, d2, d3 and 3 others.")
 
 
 def test_unfinished_drafters_do_not_win_over_finished_ones() -> None:

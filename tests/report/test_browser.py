@@ -220,11 +220,57 @@ def test_a_conversation_tells_where_each_token_came_from(opened: Opened, run: An
     assert f"{kept} tokens accepted" in told
     tokens = section.locator(".turn").first.locator(".reply")
     text = tokens.evaluate(
-        "(one) => [...one.childNodes].filter((each) => each.className !== 'rejected')"
+        "(one) => [...one.childNodes].filter((each) => !each.matches?.('.rejected'))"
         ".map((each) => each.textContent).join('')"
     )
     assert "<b>reply</b>" in text
     assert tokens.locator("mark").count() == int((steps["accepted"] > 0).sum())
+
+
+def test_rejected_tokens_stand_struck_through_where_they_were_refused(opened: Opened) -> None:
+    """By line and in words, not by colour alone; copied text goes without them."""
+    tab = opened.tab
+    section = tab.locator(".explorer")
+    section.locator("select").nth(1).select_option(label="prompt-lookup")
+    reply = section.locator(".reply").first
+    struck = reply.locator("del")
+    assert struck.count() > 1
+    assert re.fullmatch(
+        r" \[rejected: ( <i>slot\d</i>\u21b5)+\] ", struck.first.evaluate("(one) => one.textContent")
+    )
+    title = struck.first.get_attribute("title")
+    assert title is not None
+    rejected = int(title.rpartition(", ")[2].split()[0])
+    assert struck.first.inner_text().count("slot") == rejected
+    assert "line-through" in struck.first.evaluate("(one) => getComputedStyle(one).textDecorationLine")
+    assert "slot" not in reply.evaluate(
+        "(one) => { getSelection().selectAllChildren(one); return getSelection().toString(); }"
+    )
+    numbers = reply.locator(".count")
+    assert numbers.count() == 0
+    num_struck = struck.count()
+    section.get_by_label("Rejected tokens as text").uncheck()
+    assert (struck.count(), numbers.count()) == (0, num_struck)
+    assert numbers.first.inner_text() == f"\u2212{rejected}"
+    section.get_by_label("Rejected tokens as text").check()
+
+
+@pytest.mark.usefixtures("few_sections")
+def test_a_run_that_did_not_store_what_was_rejected_shows_how_much_it_was(
+    browser: Any, tmp_path: Path
+) -> None:
+    folder = make_run(tmp_path / "run", DRAFTERS[:2], num_per_group=1)
+    lines = [json.loads(line) for line in (folder / "conversations.jsonl").read_text().splitlines()]
+    for turn in (turn for line in lines for turn in line["turns"]):
+        del turn["steps"]["rejected_tokens"], turn["steps"]["rejected_text"]
+    (folder / "conversations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    made = Opened(browser, write_report(load_run(folder), tmp_path / "old.html"))
+    made.tab.locator(".explorer").scroll_into_view_if_needed()
+    reply = made.tab.locator(".explorer .reply").first
+    assert reply.locator("del").count() == 0
+    assert re.fullmatch("\u2212\\d", reply.locator(".rejected.count").first.inner_text())
+    assert made.said == []
+    made.context.close()
 
 
 @pytest.mark.parametrize("look", ["light", "dark", "phone", "print"])

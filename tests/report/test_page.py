@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from hyflash_bench.errors import UsageError
-from hyflash_bench.report.explorer import LONGEST_TEXT
+from hyflash_bench.report import explorer
+from hyflash_bench.report.explorer import LONGEST_REJECTED, LONGEST_TEXT
 from hyflash_bench.report.page import render, write_report
 from hyflash_bench.report.view import REIMPLEMENTATION
 from hyflash_bench.results.reader import Run, load_run
@@ -190,7 +191,17 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
     said[0] = said[0].model_copy(update={"turns": [turn, *said[0].turns[1:]]})
     lines = "".join(json.dumps(trace.model_dump()) + "\n" for trace in said)
     (folder / "traces.jsonl").write_text(lines, encoding="utf-8")
+    _reject_all(folder, nasty)
     return load_run(folder)
+
+
+def _reject_all(folder: Path, text: str) -> None:
+    """Have every step have rejected a text."""
+    path = folder / "conversations.jsonl"
+    stored = [json.loads(line) for line in path.read_text().splitlines()]
+    for turn in (turn for conversation in stored for turn in conversation["turns"]):
+        turn["steps"]["rejected_text"] = [text[:2000]] * len(turn["steps"]["committed"])
+    path.write_text("".join(json.dumps(line) + "\n" for line in stored))
 
 
 @pytest.fixture(scope="module")
@@ -226,9 +237,23 @@ def test_control_characters_are_seen_and_never_stand_in_the_page(hostile_page: s
 
 def test_a_text_of_a_megabyte_is_cut(hostile_page: str) -> None:
     """The page stays readable, and says nothing that is not so."""
-    pieces = _data(hostile_page)["explorers"][0]["conversations"][0]["turns"][0]["pieces"]
-    assert len("".join(pieces)) <= LONGEST_TEXT + 200
+    turn = _data(hostile_page)["explorers"][0]["conversations"][0]["turns"][0]
+    assert len("".join(turn["pieces"])) <= LONGEST_TEXT + 200
     assert "w" * LONGEST_TEXT not in hostile_page
+    rejected = [text for walk in turn["rejected"].values() for text in walk]
+    assert rejected
+    assert all("\u202e" not in text and len(text) <= LONGEST_REJECTED + 200 for text in rejected)
+
+
+@pytest.mark.usefixtures("few_sections")
+def test_what_no_room_is_left_for_is_counted(small: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Conversations are left out whole, and the page says how many."""
+    whole = _data(render(small))["explorers"][0]
+    monkeypatch.setattr(explorer, "MOST_BYTES", 0)
+    html = render(small)
+
+    assert len(_data(html)["explorers"][0]["conversations"]) == 1
+    assert f"{len(whole['conversations']) - 1} conversations found no room on this page" in html
 
 
 @pytest.mark.usefixtures("few_sections")

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from hyflash_bench.results.columns import TraceSteps
 from hyflash_bench.results.records import (
     CellRecord,
     ConversationRecord,
@@ -27,6 +28,7 @@ WHEN = "2026-11-29T12:00:00Z"
 CAP_BYTES = 512 * 2**20
 MAX_NEW_TOKENS = 48
 WEIGHTS_BYTES = 538_000_000
+KV_BYTES = 46_080
 
 
 @dataclass(frozen=True)
@@ -120,16 +122,41 @@ def steps_of(drafter: FakeDrafter, num_tokens: int, context: int, ends: str, rng
                 "committed": committed,
                 "eos_cut": last and ends == "eos",
                 "limit_cut": ends == "limit" and committed < accepted + 1,
+                "rejected_tokens": [*range(accepted, drafted)],
+                "rejected_text": "".join(f" <i>slot{slot}</i>\n" for slot in range(accepted, drafted)),
                 "draft_s": drafter.draft_s * rng.uniform(0.9, 1.1),
                 "verify_s": (0.05 + context * 5e-6) * (1 + 0.02 * drafted) * rng.uniform(0.95, 1.05),
                 "observe_s": drafter.draft_s * 0.1,
-                "drafter_bytes": drafter.kv_bytes_per_token * (context + written) + drafter.state_bytes,
+                **ledger_of(drafter, context + written, drafted, committed),
             }
         )
         left -= committed
         written += committed
     names = [name for name in StepColumns.model_fields if not rows or name in rows[0]]
     return StepColumns(**{name: [row[name] for row in rows] for name in names})
+
+
+def ledger_of(drafter: FakeDrafter, context: int, drafted: int, committed: int) -> dict[str, int]:
+    """What is held at the height of a step that starts with so many tokens of context."""
+    return {
+        "target_weights_bytes": WEIGHTS_BYTES,
+        "target_kv_bytes": KV_BYTES * (context - 1 + committed),
+        "drafter_weights_bytes": drafter.weights_bytes,
+        "drafter_kv_bytes": drafter.kv_bytes_per_token * context,
+        "drafter_state_bytes": drafter.state_bytes,
+        "drafter_buffer_bytes": 0,
+        "features_bytes": 0,
+        "logits_bytes": 4000 * (1 + drafted),
+        "workspace_bytes": 100 * context,
+        "rejected_kv_bytes": KV_BYTES * (1 + drafted - committed),
+    }
+
+
+def trace_steps(context: int, num_tokens: int) -> TraceSteps:
+    """The same of the target alone, pass by pass."""
+    rows = [ledger_of(REFERENCE, context + step, 0, 1) for step in range(1, num_tokens)]
+    names = [name for name in TraceSteps.model_fields if name in rows[0]]
+    return TraceSteps(**{name: [row[name] for row in rows] for name in names})
 
 
 def trace_of(item: FakeItem, temperature: float, rng: Random) -> TraceRecord:
@@ -155,6 +182,7 @@ def trace_of(item: FakeItem, temperature: float, rng: Random) -> TraceRecord:
                 copied_share=rng.random(),
                 degenerate=repeated > 0.7,
                 score=round(rng.random(), 3) if item.kind == "question" else None,
+                steps=trace_steps(context, length),
             )
         )
         context += length + 30
@@ -206,7 +234,7 @@ def turn_of(drafter: FakeDrafter, said: TraceTurn, mode: str, rng: Random) -> Tu
         divergence_gap=1.5 if lossless == "mismatch" else None,
         memory={
             "target_weights": WEIGHTS_BYTES,
-            "target_kv": 46_080 * end,
+            "target_kv": KV_BYTES * end,
             "features": 0,
             "drafter_weights": drafter.weights_bytes,
             "drafter_kv": drafter.kv_bytes_per_token * end,
@@ -257,7 +285,7 @@ def conversation_of(
         status = "mismatch"
     elif drafter.failure != "ok" and (context >= 2048 or item.item_id.endswith("code-0")):
         status = drafter.failure
-    if cell.memory_cap_bytes is not None and WEIGHTS_BYTES + 46_080 * context > 8e8:
+    if cell.memory_cap_bytes is not None and WEIGHTS_BYTES + KV_BYTES * context > 8e8:
         status = "oom"
     turns = [turn_of(drafter, said, mode, rng) for said in trace.turns for mode in ("replay", "live")]
     return ConversationRecord(

@@ -115,6 +115,14 @@ def test_latex_escapes(tmp_path: Path) -> None:
     assert r"50 \% \& \$x\textasciicircum{}2\$ \textbackslash{} \{y\} \\" in text
 
 
+@pytest.mark.parametrize("suffix", ["md", "tex"])
+def test_control_characters_are_spelt_out_in_documents(tmp_path: Path, suffix: str) -> None:
+    frame = pd.DataFrame({"text": ["a\x00b\x1b[31m\u202ec\x0bd"]})
+    text = export_table(frame, tmp_path / f"x.{suffix}").read_text()
+    assert not set(text) & {"\x00", "\x1b", "\u202e", "\x0b"}
+    assert "x1b[31m" in text
+
+
 def test_unknown_formats_are_named(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match=r"export format '\.xlsx'"):
         export_table(EVIL, tmp_path / "x.xlsx")

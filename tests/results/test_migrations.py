@@ -11,8 +11,12 @@ import pytest
 
 from hyflash_bench.errors import DataError, UsageError
 from hyflash_bench.results import RunWriter, load_run, migrations
+from hyflash_bench.results.columns import StepLedger
 from hyflash_bench.results.migrations import check_version, migrate
+from hyflash_bench.results.records import StepColumns
 from tests.results.factory import DRAFTERS, make_run
+
+PARTS = tuple(StepLedger.model_fields)
 
 
 def migrate_to_1(kind: str, values: dict[str, Any]) -> dict[str, Any]:
@@ -52,6 +56,42 @@ def test_runs_that_call_the_backend_device_are_read(tmp_path: Path) -> None:
     run = load_run(make_run(tmp_path / "run", DRAFTERS[:1], num_per_group=1, schema_version=1, **parts))
     for name in parts:
         assert getattr(run.manifest, name) == {"backend": "cuda:0", "dtype": "float32"}
+
+
+SUMS = ("drafter_bytes", "pass_bytes", "ledger_bytes")
+STORED_THEN = ("target_kv_bytes", "drafter_kv_bytes", "drafter_state_bytes", "drafter_buffer_bytes")
+
+
+def as_in_schema_2(line: str) -> str:
+    """A conversation whose steps have sums in the place of some parts of the ledger."""
+    record = json.loads(line)
+    for turn in record["turns"]:
+        steps = StepColumns.model_validate(turn["steps"])
+        old = {name: getattr(steps, name) for name in StepColumns.model_fields if name not in PARTS}
+        turn["steps"] = old | {name: getattr(steps, name) for name in (*STORED_THEN, *SUMS)}
+        turn["memory"] |= {
+            part: max(getattr(steps, f"{part}_bytes"), default=0) for part in ("features", "logits")
+        }
+    return json.dumps(record) + "\n"
+
+
+def test_sums_that_schema_2_stored_are_taken_apart(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", DRAFTERS, num_per_group=1)
+    fresh = load_run(run).steps
+    lines = (run / "conversations.jsonl").read_text().splitlines()
+    (run / "conversations.jsonl").write_text("".join(map(as_in_schema_2, lines)))
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps({**manifest, "schema_version": 2}))
+    pd.testing.assert_frame_equal(load_run(run).steps, fresh)
+
+
+def test_a_turn_whose_drafts_a_policy_changed_stays_whole(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", DRAFTERS[1:2], num_per_group=1)
+    record = json.loads(as_in_schema_2((run / "conversations.jsonl").read_text().splitlines()[0]))
+    steps = migrate("conversation", record | {"policy_turn": 0}, 2)["turns"][0]["steps"]
+    assert not {"logits_bytes", *SUMS} & set(steps)
+    damaged = {"turns": [{"steps": 3}, None]}
+    assert migrate("conversation", damaged, 2) == damaged, "the reader says what is wrong with it"
 
 
 def test_a_schema_without_a_way_here_is_refused(tmp_path: Path) -> None:

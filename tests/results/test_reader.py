@@ -97,6 +97,35 @@ def test_null_stays_null(folder: Path) -> None:
     assert parts.to_numpy() == pytest.approx(live["decode_s"].to_numpy())
 
 
+def test_what_was_rejected_and_what_it_was_about_is_in_the_tables_or_missing(tmp_path: Path) -> None:
+    """Runs of older versions do not say; that is not the same as nothing."""
+    manifest, traces, conversations = records(DRAFTERS[:2], num_per_group=1)
+    told = tmp_path / "told"
+    with RunWriter(told) as writer:
+        writer.write_manifest(manifest)
+        for trace in traces:
+            writer.append_trace(trace.model_copy(update={"document": "a text"}))
+        for conversation in conversations:
+            writer.append_conversation(conversation)
+    steps = load_run(told).steps
+    for _, row in steps[~steps["limit_cut"]].fillna({"rejected_tokens": "", "rejected_text": ""}).iterrows():
+        ids = row["rejected_tokens"].split()
+        assert len(ids) == row["drafted"] - row["accepted"]
+        assert row["rejected_text"].count("slot") == len(ids)
+    assert set(load_run(told).turns["document"]) == {"a text"}
+
+    old = make_run(tmp_path / "old", DRAFTERS[:2], num_per_group=1, schema_version=2)
+    for name, lost in (("traces", ("document",)), ("conversations", ("rejected_tokens", "rejected_text"))):
+        path = old / f"{name}.jsonl"
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for holder in lines if name == "traces" else [t["steps"] for line in lines for t in line["turns"]]:
+            for field in lost:
+                del holder[field]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert load_run(old).steps[["rejected_tokens", "rejected_text"]].isna().all(axis=None)
+    assert load_run(old).turns["document"].isna().all()
+
+
 def test_a_sum_of_bytes_with_an_unknown_part_is_unknown(tmp_path: Path) -> None:
     manifest, _, conversations = records(DRAFTERS[1:2], num_per_group=1)
     turn = conversations[0].turns[0]

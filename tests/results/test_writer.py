@@ -13,7 +13,7 @@ import pytest
 from hyflash_bench.atomic import write_text
 from hyflash_bench.errors import DataError, RunLocked, SchemaTooNew, UsageError
 from hyflash_bench.results import RunWriter, load_run
-from hyflash_bench.results.records import ConversationRecord, Manifest, TraceRecord
+from hyflash_bench.results.records import ConversationRecord, LikelihoodRecord, Manifest, TraceRecord
 from hyflash_bench.results.schema import TABLES
 from tests.results.factory import DRAFTERS, FAILING, make_run, manifest_of, records
 
@@ -53,6 +53,28 @@ def test_a_run_is_read_as_written(tmp_path: Path, work: Records) -> None:
     assert_same_tables(
         tmp_path / "run", make_run(tmp_path / "plain", [*DRAFTERS[:2], *FAILING], num_per_group=1)
     )
+
+
+def test_likelihoods_are_kept_until_the_run_is_discarded(tmp_path: Path) -> None:
+    """A run that asks for none has no file of them."""
+    scored = LikelihoodRecord(keys=["a", "b"], logprobs=[-1.5, -2.0], greedy=[True, False], recorded_at="now")
+    with RunWriter(tmp_path / "run") as writer:
+        assert not writer.layout.likelihoods.exists()
+        writer.append_likelihoods(scored)
+    with writer.layout.likelihoods.open("a") as file:
+        file.write('{"record": "likel')
+    with RunWriter(tmp_path / "run") as writer:
+        writer.append_likelihoods(scored)
+        assert list(writer.likelihoods()) == [scored, scored]
+    with RunWriter(tmp_path / "run", fresh=True) as writer:
+        assert not list(writer.likelihoods())
+
+
+def test_conversations_are_found_by_cell_and_item(tmp_path: Path, work: Records) -> None:
+    write_all(tmp_path / "run", work)
+    with RunWriter(tmp_path / "run") as writer:
+        stored = writer.conversations()
+        assert list(stored.values()) == list({(c.cell_id, c.item_id): c for c in work[2]}.values())
 
 
 def test_a_second_writer_is_turned_away(tmp_path: Path) -> None:

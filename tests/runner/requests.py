@@ -10,7 +10,10 @@ from hyflash_bench.results.reader import load_run
 from hyflash_bench.spec.run import RunSpec
 
 DRAFTERS = ["autoregressive", "prompt-lookup:num_draft_tokens=4", "suffix", "suffix:tree=true"]
-TIMINGS = ("_s", "recorded_at", "process_rss", "tok_per_s", "measured_peak", "unexplained", "energy_j")
+TIMINGS = (
+    *("_s", "recorded_at", "process_rss", "tok_per_s", "measured_peak", "unexplained", "energy_j"),
+    "power_w",
+)
 
 
 def request_for(target: Path, suite: Path, **more) -> RunSpec:

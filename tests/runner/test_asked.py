@@ -12,7 +12,7 @@ from hyflash_bench.data import data_folder
 from hyflash_bench.errors import SpecError, UnknownName, UsageError
 from hyflash_bench.memory.lookup import read_shape
 from hyflash_bench.runner import asked
-from hyflash_bench.runner.asked import asked_caps, checked
+from hyflash_bench.runner.asked import asked_caps, checked, remarks
 from hyflash_bench.runner.plan import make_plan
 from hyflash_bench.runner.run import run
 from hyflash_bench.runner.supervisor import Supervisor
@@ -32,6 +32,13 @@ def spec_for(target: Path, **request: Any) -> RunSpec:
     return RunSpec.parse({"target": str(target), "drafters": ["autoregressive", "suffix"], **request})
 
 
+def test_drafters_that_cannot_follow_a_policy_are_named_before_anything_is_loaded(tiny_target: Path) -> None:
+    asked_for: dict[str, Any] = {"memory_caps": ["1GiB"], "drafters": ["autoregressive", "suffix", "medusa"]}
+    (remark,) = remarks(spec_for(tiny_target, cap_policy="window", **asked_for))
+    assert remark.startswith("--cap-policy window: medusa cannot keep less of the context")
+    assert list(remarks(spec_for(tiny_target, **asked_for))) == []
+
+
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
@@ -45,7 +52,10 @@ def spec_for(target: Path, **request: Any) -> RunSpec:
         ),
         ({"memory_caps": ["100KiB"]}, r"100 KiB, is below the target's weights alone: 354 KiB in 32 bits"),
         ({"memory_caps": ["40KiB"], "weight_bits": 4}, "in 4 bits.*fewer --weight-bits or a smaller target"),
-        ({"memory_caps": ["1GiB"], "cap_policy": "window"}, "none of autoregressive, suffix can keep less"),
+        (
+            {"memory_caps": ["1GiB"], "cap_policy": "window", "drafters": ["autoregressive", "scripted"]},
+            r"none of autoregressive, scripted can keep less.*\(prompt-lookup, suffix, full-context, eagle\)",
+        ),
         ({"drafter_kv_dtype": "int8"}, "none of autoregressive, suffix has keys and values"),
     ],
 )
@@ -64,7 +74,7 @@ def test_requests_that_cannot_be_met(
         ({"memory_caps": ["0MiB"]}, "is zero"),
         ({"memory_caps": ["-1GiB"]}, "is negative"),
         ({"memory_caps": ["512"]}, "number with a unit"),
-        ({"memory_caps": ["1GiB", "1024MiB"]}, "memory cap 1 GiB is given twice"),
+        ({"memory_caps": ["1GiB", "1024MiB"]}, r"memory cap 1 GiB \(1,073,741,824 bytes\) is given twice"),
         ({"devices": ["h200", "h200"]}, "given twice"),
         ({"cap_policy": "no-draft"}, "needs a memory cap or a device"),
         ({"weight_bits": 8}, "needs a memory cap or a device"),

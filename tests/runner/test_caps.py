@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ from hyflash_bench.targets.target import Target
 from tests.memory.every_drafter import spec_of, target_at
 
 USER_TURNS = ("abc " * 170, "Once more: abc abc abc.", "And again abc.")
-DRAFTERS = ("autoregressive", "prompt-lookup", "full-context", "eagle")
+DRAFTERS = ("autoregressive", "prompt-lookup", "suffix", "full-context", "eagle", "medusa")
+SHRINK = ("prompt-lookup", "suffix", "full-context", "eagle")
 STEPS = ("drafted", "depth", "accepted", "committed", "eos_cut", "limit_cut")
 BUDGET, MAX_NEW_TOKENS = 8, 20
 
@@ -106,15 +108,31 @@ def test_the_total_of_a_step_is_the_sum_of_its_parts(bench: Bench, name: str) ->
     assert record.status == "ok", record.message
     for turn in record.turns:
         steps, memory = turn.steps, turn.memory
-        fixed = (memory["target_weights"] or 0) + (memory["drafter_weights"] or 0)
-        parts = zip(steps.target_kv_bytes, steps.drafter_bytes, steps.pass_bytes, strict=True)  # type: ignore[arg-type]
-        assert steps.ledger_bytes == [fixed + sum(step) for step in parts]
-        kinds = zip(
-            steps.drafter_kv_bytes, steps.drafter_state_bytes, steps.drafter_buffer_bytes, strict=True  # type: ignore[arg-type]
-        )  # fmt: skip
-        assert steps.drafter_bytes == [sum(step) for step in kinds]
-        assert memory["target_kv"] == (steps.target_kv_bytes or [])[-1]
-        assert turn.formula_difference_bytes == (None if name == "prompt-lookup" else 0)
+        contexts = [turn.context_length + done for done in accumulate(steps.committed)]
+        requires = bench.drafters[name].requires
+        rows = len(requires.taps) + requires.last_hidden
+        totals = [
+            bench.ledger.total(
+                context,
+                bench.ledger.pass_bytes(
+                    1 + drafted, context - committed, num_features=rows, num_committed=committed
+                ),
+                held,
+            )
+            for context, drafted, committed, held in zip(
+                contexts,
+                steps.drafted,
+                steps.committed,
+                [(memory["drafter_weights"] or 0) + size for size in steps.drafter_bytes or ()],
+                strict=True,
+            )
+        ]
+        assert steps.ledger_bytes == totals
+        for kind in ("target_weights", "target_kv", "drafter_weights", "drafter_kv", "drafter_state"):
+            assert memory[kind] == getattr(steps, f"{kind}_bytes")[-1]
+        for part in ("features", "logits", "workspace"):
+            assert memory[part] == max(getattr(steps, f"{part}_bytes"))
+        assert turn.formula_difference_bytes == (None if name in {"prompt-lookup", "suffix"} else 0)
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
@@ -176,6 +194,7 @@ def test_the_drafter_goes_at_exactly_the_step_that_does_not_fit(bench: Bench) ->
         assert turn.steps.committed[:kept] == measured.steps.committed[:kept]
         assert set(turn.steps.committed[kept:]) <= {1}
         assert sum(turn.steps.drafted[kept:]) == 0
+        assert not any((turn.steps.rejected_tokens or [])[kept:])
         assert sum(turn.steps.committed) == sum(measured.steps.committed)
         assert max(turn.steps.ledger_bytes or [0]) <= cap
 
@@ -204,9 +223,10 @@ def replay_of(bench: Bench, spec: DrafterSpec) -> list[TurnRecord]:
     ]  # fmt: skip
 
 
-def test_a_window_is_a_drafter_built_with_it(bench: Bench) -> None:
-    cap = Cap(bench.peak("full-context") - 1, policy="window")
-    record = bench.run([bench.cell("full-context", cap)])[f"full-context {cap.num_bytes} window"]
+@pytest.mark.parametrize("name", SHRINK)
+def test_a_window_is_a_drafter_built_with_it(bench: Bench, name: str) -> None:
+    cap = Cap(bench.peak(name) - 1, policy="window")
+    record = bench.run([bench.cell(name, cap)])[f"{name} {cap.num_bytes} window"]
     assert record.status == "ok", record.message
     assert record.policy_drafter is not None
     assert record.policy_turn is not None
@@ -217,17 +237,17 @@ def test_a_window_is_a_drafter_built_with_it(bench: Bench) -> None:
         assert {name: getattr(turn.steps, name) for name in STEPS} == {
             name: getattr(steps, name) for name in STEPS
         }
-    held = {size for turn in record.turns for size in turn.steps.drafter_kv_bytes or ()}
-    assert len(held) == 1
-    assert (
-        held
-        < {
-            size
-            for turn in bench.uncapped["full-context"].turns
-            for size in turn.steps.drafter_kv_bytes or ()
-        }
-        | held
-    )
+    drafter = build_drafter(built)
+    drafter.load(bench.target.load_context())
+    for turn in record.turns:
+        steps = turn.steps
+        contexts = [turn.context_length + done for done in accumulate(steps.committed)]
+        weights = (drafter.memory_formula(0) or {}).get("weights", 0)
+        held = [sum((drafter.memory_formula(at) or {}).values()) - weights for at in contexts]
+        assert steps.drafter_bytes == held
+        assert turn.formula_difference_bytes == 0
+    before = [turn for turn in bench.uncapped[name].turns if turn.mode == "replay"]
+    assert sum(record.turns[-1].steps.drafter_bytes or ()) < sum(before[-1].steps.drafter_bytes or ())
     assert max(total for turn in record.turns for total in turn.steps.ledger_bytes or ()) <= cap.num_bytes
 
 
@@ -264,9 +284,9 @@ def test_a_window_that_is_too_small_still_ends(bench: Bench) -> None:
 
 
 def test_a_drafter_that_cannot_shrink_is_told_so_only_where_it_would_have_to(bench: Bench) -> None:
-    tight = Cap(bench.peak("eagle") - 1, policy="window")
-    roomy = replace(tight, num_bytes=bench.peak("eagle"))
-    records = bench.run([bench.cell("eagle", cap) for cap in (tight, roomy)], mode="replay")
+    tight = Cap(bench.peak("medusa") - 1, policy="window")
+    roomy = replace(tight, num_bytes=bench.peak("medusa"))
+    records = bench.run([bench.cell("medusa", cap) for cap in (tight, roomy)], mode="replay")
     refused, fits = records.values()
     assert (refused.status, refused.turns) == ("incompatible", [])
     assert "cannot keep less of the context" in (refused.message or "")

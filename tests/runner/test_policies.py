@@ -14,6 +14,11 @@ from hyflash_bench.runner.run import run
 from tests.runner.conftest import write_suite
 from tests.runner.requests import request_for, tables
 
+PARTS = [
+    *("target_weights_bytes", "target_kv_bytes", "drafter_weights_bytes", "drafter_kv_bytes"),
+    *("drafter_state_bytes", "drafter_buffer_bytes", "features_bytes", "logits_bytes"),
+    *("workspace_bytes", "rejected_kv_bytes"),
+]
 LOOKUP = "prompt-lookup:num_draft_tokens=4"
 
 
@@ -77,11 +82,34 @@ def test_turns_say_what_a_token_of_context_costs_and_how_far_the_ledger_is_from_
 
 def test_steps_hold_the_whole_ledger(runs):
     steps = load_run(runs["whole"]).steps
-    assert steps[["target_kv_bytes", "pass_bytes", "ledger_bytes", "drafter_kv_bytes"]].notna().all(axis=None)
+    assert steps[[*PARTS, "ledger_bytes"]].notna().all(axis=None)
+    assert (steps["ledger_bytes"] == steps[PARTS].sum(axis=1)).all()
+    assert set(steps["mode"]) == {"replay", "live"}
     tight = steps[steps["device"] == "tight"]
     assert (tight["ledger_bytes"] <= runs["peak"] - 1).all()
     free = steps[steps["memory_cap_bytes"].isna() & (steps["drafter"] == LOOKUP)]
     assert free["ledger_bytes"].max() == runs["peak"]
+
+
+def test_the_trace_says_what_plain_decoding_needs_at_every_step(runs):
+    loaded = load_run(runs["whole"])
+    keys = ["item_id", "turn", "step"]
+    parts = ["target_weights_bytes", "target_kv_bytes", "logits_bytes", "workspace_bytes"]
+    shown = [*keys, "context_length", *parts, "ledger_bytes"]
+    said = loaded.trace_steps.sort_values(keys)
+    assert (said["ledger_bytes"] == said[parts].sum(axis=1)).all()
+    steps = loaded.steps
+    alone = steps[(steps["drafter"] == "autoregressive") & steps["memory_cap_bytes"].isna()]
+    for mode in ("replay", "live"):
+        plain = alone[alone["mode"] == mode].sort_values(keys)
+        assert said[shown].to_numpy().tolist() == plain[shown].to_numpy().tolist(), mode
+
+
+def test_the_trace_says_what_it_keeps_for_drafters(runs):
+    loaded = load_run(runs["whole"])
+    turns = loaded.memory
+    held = turns[(turns["owner"] == "trace") & (turns["memory_kind"] == "features")]["bytes"]
+    assert set(held) == {loaded.trace_steps["features_held_bytes"].max()}
 
 
 def test_the_trace_says_what_plain_decoding_needs(runs):

@@ -40,6 +40,16 @@ def test_every_cell_is_measured_on_every_conversation(finished):
     assert set(uncapped["num_conversations"]) == {3}
 
 
+def test_an_interruption_before_the_first_line_is_one(tiny_target, small_suite, tmp_path, monkeypatch):
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RunWriter, "write_manifest", interrupt)
+    spec = request_for(tiny_target, small_suite, drafters=["autoregressive"], limit=1)
+    outcome = run(spec, output_path=tmp_path / "run")
+    assert (outcome.interrupted, outcome.exit_code, outcome.num_cells) == (True, 130, {})
+
+
 def test_greedy_live_output_is_the_targets_own(finished):
     _, folder = finished
     turns = load_run(folder).turns
@@ -57,6 +67,7 @@ def test_greedy_replay_equals_live_step_for_step(finished):
     steps = steps[(steps["sampling"] == "greedy") & steps["memory_cap_bytes"].isna()]
     keys = ["drafter", "item_id", "turn", "step"]
     columns = ["drafted", "depth", "accepted", "committed", "eos_cut", "limit_cut"]
+    columns += ["rejected_tokens", "rejected_text"]
     by_mode = {
         (mode, repeat): part.set_index(keys)[columns].sort_index()
         for (mode, repeat), part in steps.groupby(["mode", "repeat"])
@@ -64,6 +75,24 @@ def test_greedy_replay_equals_live_step_for_step(finished):
     assert set(by_mode) == {("replay", 0), ("live", 0), ("live", 1)}
     for other in (("live", 0), ("live", 1)):
         pd.testing.assert_frame_equal(by_mode["replay", 0], by_mode[other])
+
+
+def test_rejected_tokens_are_told_with_their_text(finished):
+    """On a vocabulary of bytes, so that a text is its tokens; of a tree, one path of what was left."""
+    steps = load_run(finished[1]).steps
+    chains = steps[steps["drafter"].str.startswith("prompt-lookup") & steps["rejected_tokens"].notna()]
+    counts = chains["rejected_tokens"].str.split().str.len()
+    assert (counts == chains["drafted"] - chains["accepted"]).all()
+    assert counts.max() > 1
+    texts = chains["rejected_text"]
+    plain = chains[texts.str.isascii() & ~texts.str.contains("<|", regex=False)]
+    assert len(plain)
+    assert (plain["rejected_text"].str.len() == plain["rejected_tokens"].str.split().str.len()).all()
+
+    trees = steps[steps["drafter"].str.contains("tree") & steps["rejected_tokens"].notna()]
+    lengths = trees["rejected_tokens"].str.split().str.len()
+    assert (lengths <= trees["depth"] - trees["accepted"]).all()
+    assert lengths.max() > 0
 
 
 def test_caps_cut_deterministically_and_keep_what_fits(finished):

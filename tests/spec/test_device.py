@@ -109,7 +109,7 @@ del RATES["value"]
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"flop_per_byte": [0.5]}, "at least 2 items"),
+        ({"flop_per_byte": [0.5]}, "at least 2 needed"),
         ({"flop_per_byte": [8.0, 0.5]}, "flop_per_byte must ascend"),
         ({"flop_per_s": [1e9, 2e9, 3e9]}, "2 flop_per_byte and 3 flop_per_s"),
         ({"flop_per_s": [1.0, 2e9]}, "flop_per_s 1 is absurd"),

@@ -21,8 +21,8 @@ class Bytes:
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool) -> str:
         """Bytes as text; an unfinished character becomes the replacement sign."""
-        assert skip_special_tokens
-        return bytes(token for token in tokens if token != END).decode("utf-8", "replace")
+        said = (b"" if skip_special_tokens else b"<end>") if END in tokens else b""
+        return bytes(token for token in tokens if token != END).decode("utf-8", "replace") + said.decode()
 
 
 def _pieces(tokens: Sequence[int]) -> list[str]:
@@ -62,3 +62,13 @@ def test_pieces_are_the_text_and_offsets_never_go_back(tokens: list[int]) -> Non
     assert len(starts) == len(tokens)
     assert starts == sorted(starts)
     assert "".join(_pieces(tokens)) == chat.decode(tokens)
+
+
+def test_what_tokens_add_begins_where_the_text_before_ends() -> None:
+    chat = ChatTokenizer(Bytes())
+    euro = "\u20ac".encode()
+    assert chat.continued([*b"ab"], [*b"cd"]) == "cd"
+    assert chat.continued([*b"a", *euro[:1]], [*euro[1:], *b"!"]) == "\u20ac!"
+    assert chat.continued([*b"a"], [*euro[:2]]) == "\ufffd"
+    assert chat.continued([*b"a"], [END]) == "<end>"
+    assert chat.continued([], [*b"a"]) == "a"

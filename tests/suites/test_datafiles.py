@@ -67,6 +67,21 @@ def test_all_kinds_of_files_say_the_same(tmp_path):
     assert [told(path) for path in files] == [wanted] * len(files)
 
 
+def test_rows_of_a_list_in_one_line_are_told_apart(tmp_path):
+    """As ShareGPT and others are published: without ids to rely on."""
+    rows = [{"turns": [f"Say {number}."]} for number in range(3)]
+    path = written(tmp_path, json.dumps(rows).encode(), "rows.json")
+    assert [place.item for place in indexed(path).places] == ["line-1", "line-1.2", "line-1.3"]
+    assert told(path) == [row["turns"] for row in rows]
+    rows = [{"question_id": key, "turns": ["x"]} for key in ("a", "b", "a", "c")] + [{"turns": 3}]
+    path = written(tmp_path, json.dumps(rows).encode(), "rows.json")
+    index = indexed(path, skip=True)
+    assert [place.item for place in index.places] == ["a", "b", "c"]
+    assert (index.num_rows, index.num_found, index.num_bad) == (5, 3, 2)
+    assert "line 1 (3. row in it): its id comes up before, in line 1;" in index.told() + ";"
+    assert "line 1 (5. row in it): key 'turns' is a number" in index.told()
+
+
 def test_one_object_over_several_lines_is_one_row(tmp_path):
     assert told(written(tmp_path, json.dumps(ROWS[0], indent=1).encode(), "one.json")) == [ROWS[0]["turns"]]
 

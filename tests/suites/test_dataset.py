@@ -75,12 +75,76 @@ def test_without_a_file_a_suite_says_where_to_get_it(name):
         load_suite(name).items()
 
 
+HUB = [name for name in PUBLIC if load_suite(name).spec.tasks[0].options.get("hub")]
+
+
+@pytest.mark.parametrize("name", HUB)
+def test_the_library_itself_reads_a_data_set_by_its_name(tmp_path, monkeypatch, words, name):
+    """A folder that is named as on the hub, with the configuration and split that the suite asks for."""
+    datasets = pytest.importorskip("datasets")
+    asked = load_suite(name).spec.tasks[0].options["hub"]
+    row = {**PUBLIC[name], "prompt": PUBLIC[name]["turns"]} if name == "mt-bench" else PUBLIC[name]
+    folder = tmp_path / asked["path"]
+    folder.mkdir(parents=True)
+    (folder / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    files = [{"split": asked["split"], "path": "rows.jsonl"}]
+    configs = [{"config_name": asked.get("name", "default"), "data_files": files}]
+    (folder / "README.md").write_text(f"---\n{yaml.safe_dump({'configs': configs})}---\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYFLASH_BENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "library")
+    suite = load_suite(name)
+    (item,) = suite.items()
+    given = load_suite(name, data(tmp_path, [row]))
+    fetched, read = suite.build(item, words), given.build(given.items()[0], words)
+    assert (fetched.turns, fetched.system) == (read.turns, read.system)
+
+
 def test_rows_are_found_again_in_any_order(tmp_path, words):
     rows = [{"question_id": number, "turns": [f"Say {number}.", "Again."]} for number in range(20)]
     suite = load_suite("mt-bench", data(tmp_path, rows))
     for item in reversed(suite.items()):
         number = item.item_id.rsplit("/", 1)[-1]
         assert suite.build(item, words).turns[0].text == f"Say {number}."
+
+
+QUERIES = [{"query": "What?"}, {"query": "Who?"}]
+MEETING = {"meeting_transcripts": [{"speaker": "Al", "content": "Hm."}], "general_query_list": QUERIES}
+TALK = {
+    "sample_id": "c", "conversation": {"session_1": [{"speaker": "Al", "text": "Hm."}]},
+    "qa": [{"question": "What?", "category": 1}, {"question": "Who?", "category": 2}],
+}  # fmt: skip
+PAGE = {"input": "Text.", "instructions": ["Why?", "When?"], "outputs": ["x", "y"]}
+ASKED = [PUBLIC["longbench"] | {"_id": str(number), "input": f"{number}?"} for number in range(2)]
+CHOSEN = [PUBLIC["longbench-v2"] | {"_id": str(number), "question": f"{number}?"} for number in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        ("qmsum", [MEETING]),
+        ("locomo", [TALK]),
+        ("l-eval", [PAGE]),
+        ("longbench", ASKED),
+        ("longbench-v2", CHOSEN),
+    ],
+)
+def test_conversations_about_one_document_carry_its_name(tmp_path, name, rows):
+    """Whether they stand in one row or in several; another text has another name."""
+    other = json.loads(
+        json.dumps(rows[0]).replace("Hm.", "Oh.").replace("Text", "Book").replace("Ann.", "Bob.")
+    )
+    other |= {"_id": "y"} if "_id" in other else {"sample_id": "d"} if "sample_id" in other else {}
+    items = load_suite(name, data(tmp_path, [*rows, other])).items()
+    about = [item.document for item in items]
+    assert None not in about
+    assert len(set(about[:2])) == 1
+    assert len(set(about)) == 2
+
+
+def test_conversations_of_their_own_text_share_no_document(tmp_path):
+    items = load_suite("mt-bench", data(tmp_path, [PUBLIC["mt-bench"]])).items()
+    assert {item.document for item in items} == {None}
 
 
 def test_the_hash_follows_the_rows_not_their_file(tmp_path):

@@ -50,6 +50,17 @@ def test_questions_may_have_neither_id_nor_category():
     assert (entry.key, entry.category) == ("0", "")
 
 
+def test_questions_of_arena_hard_are_objects_or_one_text():
+    (entry,) = read("questions", {"question_id": "x1", "cluster": "c", "turns": [{"content": "Sort it."}]})
+    assert (entry.key, texts(entry)) == ("x1", ["Sort it."])
+    (entry,) = read("questions", {"uid": "y2", "category": "hard_prompt", "prompt": "Sort it."})
+    assert (entry.key, entry.category, texts(entry)) == ("y2", "hard_prompt", ["Sort it."])
+    with pytest.raises(BadRow, match="'turns' 1, key 'content' is missing"):
+        read("questions", {"turns": [{"text": "Sort it."}]})
+    with pytest.raises(BadRow, match="'turns': number 2 is a text, not an object"):
+        read("questions", {"turns": [{"content": "Sort it."}, "Again."]})
+
+
 def test_speed_bench_takes_turns_or_messages_and_refuses_placeholders():
     (entry,) = read("speed-bench", {"question_id": "ab12", "category": "rag", "turns": ["Read this."]})
     assert (entry.key, entry.category) == ("ab12", "rag")

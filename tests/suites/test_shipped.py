@@ -33,6 +33,18 @@ def test_longctx_has_eight_items_of_each_kind_and_length():
     }
 
 
+def test_longctx_knows_what_its_items_were_cut_from():
+    """One file, whatever the length, the kind of work or the task."""
+    items = load_suite("longctx").items()
+    settings = {item.document for item in items if "/settings/" in item.item_id}
+    assert settings == {"django:docs/ref/settings.txt"}
+    kinds = {item.kind for item in items if item.document in settings}
+    assert kinds >= {"question", "summary", "continuation"}
+    assert all(item.document for item in items)
+    (quick,) = {item.document for item in load_suite("quick").items() if "/settings/" in item.item_id}
+    assert quick in settings
+
+
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_longctx_prompts_have_exact_lengths_and_hold_their_answers(longctx, smollm2_tokenizer, kind):
     items = longctx.items(kinds=[kind], contexts=LENGTHS)

@@ -35,6 +35,15 @@ _LONGROPE = {
     "original_max_position_embeddings": 16,
     "partial_rotary_factor": 0.75,
 }
+_YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16}
+_LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
 _WITHOUT_WINDOW = ["full_attention", "sliding_attention", "full_attention"]
 
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -42,6 +51,24 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-biased": ("Llama", {"attention_bias": True, "tie_word_embeddings": True}),
     "llama-mha": ("Llama", {"num_key_value_heads": 6}),
     "llama-odd-head": ("Llama", {"head_dim": 12}),
+    "llama-linear": (
+        "Llama",
+        {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}},
+    ),
+    "llama-llama3": ("Llama", {"rope_parameters": _LLAMA3}),
+    "llama-dynamic": (
+        "Llama",
+        {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}},
+    ),
+    "smollm3": ("SmolLM3", {"no_rope_layers": [1, 0, 1]}),
+    "smollm3-window": (
+        "SmolLM3",
+        {"use_sliding_window": True, "sliding_window": WINDOW, "no_rope_layers": [1, 0, 1]},
+    ),
+    "ministral": (
+        "Ministral",
+        {"sliding_window": WINDOW, "layer_types": _WITHOUT_WINDOW},
+    ),
     "mistral-window": ("Mistral", {"sliding_window": WINDOW}),
     "mistral-full": ("Mistral", {"sliding_window": None}),
     "qwen2": ("Qwen2", {}),
@@ -50,6 +77,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 1},
     ),
     "qwen3": ("Qwen3", {}),
+    "qwen3-yarn": ("Qwen3", {"rope_parameters": _YARN}),
     "gemma": ("Gemma", {"hidden_activation": "gelu_pytorch_tanh"}),
     "gemma2": (
         "Gemma2",

@@ -41,8 +41,13 @@ def test_fused_weights_are_the_models_own(family: str) -> None:
             "layers of type linear_attention, whose state cannot be cut back",
         ),
         (
-            transformers.LlamaConfig(rope_parameters=DYNAMIC),
-            "'dynamic' changes as the context grows",
+            SimpleNamespace(model_type="llama", hidden_act="silu", rope_parameters={"rope_type": "spiral"}),
+            "Rotary scaling 'spiral' is not one of default, dynamic",
+        ),
+        (transformers.PaliGemmaConfig(), "'paligemma' is not known"),
+        (
+            transformers.LlavaConfig(text_config=transformers.GPT2Config()),
+            "'gpt2' is not known .* the text part of gemma3, llava",
         ),
         (transformers.LlamaConfig(hidden_act="relu"), "Activation 'relu'"),
         (SimpleNamespace(model_type="jamba", layer_types=["mamba", "attention"]), "attention, mamba"),
@@ -53,6 +58,14 @@ def test_what_cannot_be_verified_is_refused(config: Any, reason: str) -> None:
         check_supported(config)
 
     assert all(family in str(caught.value) for family in FAMILIES)
+
+
+def test_positions_that_change_with_the_length_are_only_run_where_they_do_not() -> None:
+    config = transformers.LlamaConfig(rope_parameters=DYNAMIC)
+    check_supported(config)
+
+    with pytest.raises(UnsupportedTarget, match=r"'dynamic' .* limit of 2048, .* Drop extrapolate"):
+        check_supported(config, extrapolate=True)
 
 
 def test_gemma_norms_are_read_around_one() -> None:

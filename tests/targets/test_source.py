@@ -58,7 +58,15 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         parse(str(path))
 
 
-@pytest.mark.parametrize("text", ["smollm2-153m", "https://hub/org/model", "a/b/c", "missing/model.gguf"])
+@pytest.mark.parametrize("text", ["./model", "../org/model", "/org/model", "~no-one/x", "missing/model.gguf"])
+def test_a_path_to_nothing_is_no_hub_id(text: str) -> None:
+    with pytest.raises(UsageError, match=r"no model folder or \.gguf file .* Check the path"):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["smollm2-153m", "https://hub/org/model", "a/b/c", "org/-model", "örg/model"]
+)
 def test_anything_else_is_unknown(text: str) -> None:
     with pytest.raises(UnknownName, match="Known: smollm2-135m"):
         parse(text)

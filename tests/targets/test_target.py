@@ -174,6 +174,17 @@ def test_a_context_past_the_last_position_is_refused_unless_extrapolating() -> N
     assert daring.info.extrapolate
 
 
+def test_room_past_the_last_position_changes_no_rotation() -> None:
+    """Dynamic scaling looks at the longest context, which a cache with room for drafts exceeds."""
+    model = make_model("llama-dynamic")
+    target = make_target(model)
+    tokens = random_tokens(model.config.max_position_embeddings)
+
+    passed = target.prefill(tokens, target.new_cache(len(tokens) + 16), Requires(logits=True))
+
+    assert close(passed.features.logits, reference(model, tokens).logits)
+
+
 def test_a_tree_is_measured_by_its_depth_not_its_size() -> None:
     model = make_model("llama")
     target = make_target(model)

@@ -81,8 +81,8 @@ def _first_weights(
     target: Target, corpus: Path, folder: Path, *drafters: str
 ) -> dict[str, dict[str, torch.Tensor]]:
     plan = toy_plan(corpus, folder, drafters=[f"{drafter}:{PLAIN}" for drafter in drafters])
-    with Session.open(plan, target, Corpus.open(corpus, target.info), is_new=True) as session:
-        return {pupil.entry.label: dict(pupil.network.named_parameters()) for pupil in session.pupils}
+    session = Session.open(plan, target, Corpus.open(corpus, target.info), is_new=True)
+    return {pupil.entry.label: dict(pupil.network.named_parameters()) for pupil in session.pupils}
 
 
 def test_arms_share_first_weights_whatever_the_order(
@@ -108,6 +108,6 @@ def test_another_seed_starts_elsewhere(toy: Target, toy_corpus: Path, tiny_targe
     tables = []
     for seed in (0, 1):
         plan = toy_plan(toy_corpus, tiny_target, drafters=[f"window:{PLAIN}"], seed=seed)
-        with Session.open(plan, toy, Corpus.open(toy_corpus, toy.info)) as session:
-            tables.append(session.pupils[0].network.markov.table.detach().clone())
+        session = Session.open(plan, toy, Corpus.open(toy_corpus, toy.info))
+        tables.append(session.pupils[0].network.markov.table.detach().clone())
     assert not torch.allclose(*tables)

@@ -15,17 +15,18 @@ def _plan(**values):
 
 
 def test_a_list_of_drafters_keeps_options_with_their_drafter():
-    texts = ["hyflash,full-context:num_layers=1,intermediate_size=64,medusa", "window:window=32"]
+    texts = ["hyflash,full-context:num_layers=1,intermediate_size=64,medusa", "window:window=32,taps=[1,2]"]
     assert split_drafters(texts) == [
         "hyflash",
         "full-context:num_layers=1,intermediate_size=64",
         "medusa",
-        "window:window=32",
+        "window:window=32,taps=[1,2]",
     ]
 
 
 def test_a_plan_survives_being_written_down():
-    plan = _plan(drafters=["hyflash:num_layers=3", "eagle"], roles=[2, 4], ema=0.9)
+    lists = {"name": "hyflash", "options": {"half_lives": [8, 4096], "label": "slow"}}
+    plan = _plan(drafters=["hyflash:num_layers=3", "eagle", lists], roles=[2, 4], ema=0.9)
     assert TrainingPlan.parse(plan.to_mapping()) == plan
 
 
@@ -46,6 +47,8 @@ def test_unknown_keys_and_bad_values_are_named():
         _plan(segment_tokens=200, max_segment_tokens=100)
     with pytest.raises(SpecError, match="roles"):
         _plan(roles=[7])
+    with pytest.raises(SpecError, match="name one with init_from"):
+        _plan(init_without=["copying"])
 
 
 @pytest.mark.parametrize("decay", ["wsd", "cosine", "linear"])

@@ -71,6 +71,23 @@ def test_labels_are_name_and_depth_and_more_only_where_needed():
     assert [entry.label for entry in both] == ["hyflash-l1-window-8", "hyflash-l1-window-16"]
 
 
+def test_variants_of_a_kind_have_names_of_their_own():
+    slow = "hyflash:label=slow,half_lives=[512,8192]"
+    entries = _enlist("hyflash", slow, "hyflash:label=wide,window=128", "window-equal-bytes")
+    assert [entry.label for entry in entries] == ["hyflash-l1", "slow", "wide", "window-equal-bytes-l1"]
+    assert [entry.usual_label for entry in entries[:3]] == ["hyflash-l1"] * 3
+    assert entries[1].config.half_lives == (512, 8192)
+    assert entries[2].config.window == 128
+    with pytest.raises(SpecError, match=r"slow is given twice\. Keep one, or give each a label"):
+        _enlist(slow, "eagle:label=slow")
+
+
+@pytest.mark.parametrize("label", ["state", "a/b", "..", "plan.yaml", "''"])
+def test_labels_that_could_not_name_a_folder_are_refused(label: str):
+    with pytest.raises(SpecError, match="Use letters, digits"):
+        _enlist(f"eagle:label={label}")
+
+
 def test_all_drafters_read_the_same_taps():
     assert {entry.config.taps for entry in _enlist("hyflash", "eagle", taps=[1, 4])} == {(1, 4)}
     assert _enlist("eagle")[0].config.taps == (1, 3, 4)

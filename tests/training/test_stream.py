@@ -129,6 +129,21 @@ def test_enough_anchors_are_deep():
     assert (anchors >= 70).sum() >= 14
 
 
+def test_the_share_of_deep_anchors_is_told_and_is_what_was_asked_for_where_that_can_be():
+    documents = [
+        Document.of(index, np.full(length, 2, np.uint8), (2,)) for index, length in enumerate([100] * 20)
+    ]
+    for share in (0.7, 0.9):
+        stream = Stream(documents, Packing(100, 100, 1.0), Anchoring(10, 60, share), 0)
+        counted = [(anchors >= 60).mean() for _, anchors in map(stream, range(10))]
+        assert stream.deep_share(10) == pytest.approx(np.mean(counted))
+        assert stream.deep_share(10) >= share
+    packed = Stream(documents[:2], Packing(200, 200, 1.0), Anchoring(10, 60, 0.7), 0)
+    segment, anchors = packed(0)
+    assert segment.lengths == (100, 100)
+    assert packed.deep_share(1) == (anchors % 100 >= 60).mean()
+
+
 def test_where_few_rows_are_deep_all_of_them_are_taken():
     rows = np.arange(1, 101)
     anchoring = Anchoring(num_anchors=20, memory_rows=98, min_context_share=0.7)

@@ -75,6 +75,33 @@ def test_going_on_gives_the_weights_of_never_having_stopped(run, changes) -> Non
             assert mine.read_bytes() == theirs.read_bytes()
 
 
+class _Killed(BaseException):
+    """Nothing gets to clean up after it."""
+
+
+@pytest.mark.parametrize("survived", range(4))
+def test_a_kill_while_a_state_is_written_costs_the_steps_behind_the_last_whole_one(
+    run, monkeypatch: pytest.MonkeyPatch, survived: int
+) -> None:
+    drafters = ROSTER[:2]  # a state is two files
+    whole = run("whole", drafters=drafters)
+    save, left = checkpoint.save_file, iter(range(survived))
+
+    def killed(tensors: Any, path: Path) -> None:
+        if next(left, None) is None:
+            Path(path).write_bytes(b"half")
+            raise _Killed
+        save(tensors, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save_file", killed)
+        with pytest.raises(_Killed):
+            run("torn", drafters=drafters, save_every_s=1e-9)
+    stored = whole.folder.parent / "torn" / "state" / "state.json"
+    assert (json.loads(stored.read_text())["step"] if stored.exists() else 0) == survived // 2
+    assert _same(whole, run("torn", drafters=drafters))
+
+
 def test_all_drafters_are_fed_the_same(run, monkeypatch: pytest.MonkeyPatch) -> None:
     fed: dict[str, list[tuple[int, ...]]] = {}
     learn = Pupil.learn
@@ -145,6 +172,14 @@ def test_the_text_is_learnt(run) -> None:
     assert rows[-1]["acceptance_length"] > 2
 
 
+def test_an_average_begins_with_the_fitted_weights(run) -> None:
+    outcome = run(drafters=["hyflash:num_slots=2,window=4,chunk=2"], ema=0.99, steps=1, learning_rate=1e-9)
+    weights = _weights(outcome)
+    for name, value in weights.items():
+        if "/average." in name:
+            torch.testing.assert_close(value, weights[name.replace("average", "weight")], rtol=0, atol=1e-6)
+
+
 def test_exports_can_be_loaded_and_tell_what_they_are(run, loaded: Target) -> None:
     outcome = run(drafters=ROSTER)
     for label in ("medusa", "hyflash-l1", "eagle"):
@@ -203,7 +238,7 @@ def test_a_training_starts_from_exported_drafters(run) -> None:
     mine, theirs = _weights(first), _weights(second)
     expected = mine["medusa/weight.weight"].to(torch.bfloat16).float()
     torch.testing.assert_close(theirs["medusa/weight.weight"], expected, rtol=0, atol=1e-6)
-    with pytest.raises(SpecError, match="hidden_layers"):
+    with pytest.raises(SpecError, match=r"weight is \[1, 3, 64, 64\] there, \[2, 3, 64, 64\] here"):
         run("third", init_from=str(first.folder), drafters=["medusa:num_slots=3,hidden_layers=2"])
     with pytest.raises(DrafterError, match="no trained drafter"):
         run("fourth", init_from=str(first.folder), drafters=["eagle"])

@@ -7,7 +7,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hyflash_bench.data import expanded
 from hyflash_bench.drafters.base import LoadContext
+from hyflash_bench.drafters.formats.exported import load_exported
 from hyflash_bench.drafters.formats.public import load_public
 from hyflash_bench.drafters.networks.checkpoint import load_network
 from hyflash_bench.drafters.networks.network import DraftNetwork
@@ -51,7 +53,7 @@ def load_drafter(path: str | Path, context: LoadContext, **options: Any) -> Trai
         SpecError: An option that this drafter has not.
         MissingDependency: The hub could not be reached.
     """
-    folder = Path(path).expanduser()
+    folder = expanded(path)
     if not folder.is_dir() and is_hub_id(str(path)):
         folder = cached_snapshot(str(path), download=True) or folder
     found = recognise(folder)
@@ -72,4 +74,8 @@ def read_network(folder: Path, context: LoadContext) -> Network:
         DrafterError: See :func:`load_drafter`.
     """
     found = recognise(folder)
-    return load_network(folder, context) if found.format == "own" else load_public(folder, found, context)
+    if found.format == "own":
+        return load_network(folder, context)
+    if found.format == "exported":
+        return load_exported(folder, found.config, context)
+    return load_public(folder, found, context)

@@ -12,6 +12,7 @@ from torch import Tensor
 from hyflash_bench.drafters.base import LoadContext
 from hyflash_bench.drafters.formats.files import MEND, Layout, Tensors, fill, read_tensors
 from hyflash_bench.drafters.formats.layouts import dflash_layout, eagle_layout, head_parts
+from hyflash_bench.drafters.formats.vocabulary import read_draft_ids
 from hyflash_bench.drafters.networks.dflash import DFlashNetwork
 from hyflash_bench.drafters.networks.public import PublicNetwork
 from hyflash_bench.drafters.networks.public_eagle import FirstEagle, ThirdEagle
@@ -20,15 +21,12 @@ from hyflash_bench.errors import DrafterError
 from hyflash_bench.spec.formats.dflash import read_dflash
 from hyflash_bench.spec.formats.eagle import read_eagle, read_eagle3
 from hyflash_bench.spec.formats.layer import LayerSizes, PublicConfig
-from hyflash_bench.spec.formats.medusa import PublicMedusaConfig, count_heads
+from hyflash_bench.spec.formats.medusa import HEADS_STEM, PublicMedusaConfig, count_heads
 from hyflash_bench.spec.formats.recognise import CONFIG_FILE, Recognised
 
 __all__ = ["load_public"]
 
 _N = TypeVar("_N", bound=PublicNetwork)
-
-_HEADS = "medusa_lm_head"
-_IDS = (torch.int64, torch.int32)
 
 
 def load_public(folder: Path, found: Recognised, context: LoadContext) -> PublicNetwork:
@@ -92,7 +90,7 @@ def _eagle(folder: Path, raw: Mapping[str, Any], context: LoadContext) -> Public
 
 
 def _medusa(folder: Path, raw: Mapping[str, Any], context: LoadContext) -> PublicNetwork:
-    tensors = read_tensors(folder, stem=_HEADS)
+    tensors = read_tensors(folder, stem=HEADS_STEM)
     num_heads, num_layers = count_heads(tensors.names, raw, str(tensors.where))
     info = context.info
     config = PublicMedusaConfig(
@@ -137,10 +135,11 @@ def _stacked(tensors: list[Tensor]) -> Tensor:
 def _drop_what_is_lent(network: Any, tensors: Tensors) -> None:
     """A checkpoint may leave the embedding to the target, and the head if it has the whole vocabulary."""
     config: PublicConfig = network.config
-    if "embed_tokens.weight" not in tensors and config.target.hidden_size == config.target_hidden_size:
+    if config.target.hidden_size != config.target_hidden_size:
+        return  # what the target could lend is of another width
+    if "embed_tokens.weight" not in tensors:
         network.embedding = None
-    has_all = config.draft_vocab_size == config.vocab_size
-    if "lm_head.weight" not in tensors and has_all:
+    if "lm_head.weight" not in tensors and config.draft_vocab_size == config.vocab_size:
         network.head.rows = None
 
 
@@ -148,36 +147,11 @@ def _filled(network: _N, layout: Layout, tensors: Tensors) -> _N:
     config = network.config
     known = {name for parts in layout.values() for name, _ in parts} | {"d2t", "t2d"}
     tensors.require(known - {"d2t", "t2d"})
-    network.head.draft_ids = _draft_ids(config, tensors)
+    network.head.draft_ids = read_draft_ids(tensors, config.draft_vocab_size, config.vocab_size)
     tensors.drop(r"(.*\.)?rotary_emb\.inv_freq|verifier_(norm|lm_head)\.weight")
     fill(network, layout, tensors)
     tensors.finish(known)
     return network
-
-
-def _draft_ids(config: PublicConfig, tensors: Tensors) -> Tensor:
-    """``[V_d]`` ids of the target: a file stores how far each lies above its own place."""
-    size, vocab_size = config.draft_vocab_size, config.vocab_size
-    places = torch.arange(size)
-    if "d2t" not in tensors:
-        if size != vocab_size:
-            tensors.require(["d2t"])
-        tensors.drop("t2d")
-        return places
-    ids = places + tensors.take_whole("d2t", size, dtypes=_IDS).long()
-    if size == vocab_size and bool((ids == places).logical_not().any()):
-        raise DrafterError(f"{tensors.where}: d2t moves ids though the draft vocabulary is whole. {MEND}")
-    num_different = len(set(ids.tolist()))
-    if int(ids.min()) < 0 or int(ids.max()) >= vocab_size or num_different != size:
-        raise DrafterError(
-            f"{tensors.where}: d2t must lead to {size} different ids from 0 to {vocab_size - 1}; "
-            f"it leads to {num_different}, from {int(ids.min())} to {int(ids.max())}. {MEND}"
-        )
-    if "t2d" in tensors:
-        chosen = tensors.take_whole("t2d", vocab_size, dtypes=(torch.bool,))
-        if size != vocab_size and not torch.equal(chosen.nonzero()[:, 0], ids.sort().values):
-            raise DrafterError(f"{tensors.where}: t2d names other tokens than d2t. {MEND}")
-    return ids
 
 
 def _check(folder: Path, config: PublicConfig, context: LoadContext, taps: tuple[int, ...]) -> None:

@@ -197,7 +197,8 @@ class BlockNetwork(DraftNetwork):
             return context.new_zeros(0, config.num_slots, config.draft_vocab_size)
         layout = Layout(batch, config.local_window, config.chunk, context.device)
         last_tokens = batch.tokens[batch.anchors]
-        hidden = self.block_rows(last_tokens, context[(batch.anchors - 1).to(context.device)])
+        last_rows = context[(batch.anchors - 1).to(context.device)]
+        hidden: Tensor = self.block_input(self.known_of(last_tokens, last_rows))
         row_tables = self.rotations(layout.positions.to(context.device))
         slots = torch.arange(config.num_slots)
         block_tables = self.rotations((layout.anchors[:, None] + slots).to(context.device))
@@ -222,16 +223,6 @@ class BlockNetwork(DraftNetwork):
             sources.append(features.last_hidden)
         fused: Tensor = self.fuse(torch.cat(sources, dim=-1).to(self.fuse.weight.dtype))
         return fused
-
-    def block_rows(self, last_tokens: Tensor, last_rows: Tensor) -> Tensor:
-        """Inputs of N blocks: ``[N, B, d]``.
-
-        Args:
-            last_tokens: ``[N]`` ids of the anchors.
-            last_rows: ``[N, d]`` fused rows just before them.
-        """
-        rows: Tensor = self.block_input(self.known_of(last_tokens, last_rows))
-        return rows
 
     def writes(self, index: int, rows: Tensor, before: Tensor | None = None) -> Writes:
         """What fused rows ``[T, d]`` write to one of the memories.

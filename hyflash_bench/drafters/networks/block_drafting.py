@@ -14,8 +14,11 @@ from torch import Tensor
 from hyflash_bench.drafters.base import Draft, Features, Held, MemoryKind
 from hyflash_bench.drafters.formats.load import Network
 from hyflash_bench.drafters.networks.block import BlockConfig, BlockNetwork
+from hyflash_bench.drafters.networks.block_pass import BlockPass
 from hyflash_bench.drafters.networks.context_state import ContextState, WindowState
 from hyflash_bench.drafters.networks.copying import with_votes
+from hyflash_bench.drafters.networks.native import kernels_for
+from hyflash_bench.drafters.networks.network import Anchor
 from hyflash_bench.drafters.networks.places import draft_places
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.drafters.trained import TrainedDrafter
@@ -53,6 +56,7 @@ class BlockDrafter(TrainedDrafter):
     def reset(self) -> None:
         """See :meth:`Drafter.reset`."""
         self._state = self._new_state()
+        self._pass = None if self.options.compile else BlockPass.of(self.network, self._state)
         self._copies = self._new_copies()
 
     @torch.inference_mode()
@@ -70,9 +74,9 @@ class BlockDrafter(TrainedDrafter):
         """See :meth:`Drafter.draft`."""
         length = self._limit(budget)
         if sampler.is_greedy:
-            return self._likeliest(last_token, length)
+            return self._likeliest(self._anchor(last_token), length)
         if along is None:
-            return self._drawn(last_token, length, sampler)
+            return self._drawn(self._anchor(last_token), length, sampler)
         along = along[:length]
         rows = [sampler.probabilities(row) for row in self.logits(last_token, along)[: len(along)]]
         if not rows:
@@ -94,51 +98,65 @@ class BlockDrafter(TrainedDrafter):
 
         The drafting form of :meth:`BlockNetwork.forward` at one anchor.
         """
-        logits = self._block_logits(last_token, len(along))
-        before = [last_token, *along[:-1].tolist()][: len(along)]
-        places = draft_places(torch.tensor(before, device=logits.device), self.network.head.draft_ids)
-        votes = self._votes(last_token)
-        return self._settled(logits, places, None if votes is None else votes[: len(logits)])
+        anchor = self._anchor(last_token)
+        logits = self._block_logits(anchor, len(along))
+        before = torch.cat([anchor.place, self._places(along[:-1])])[: len(along)]
+        votes = self._votes(anchor)
+        return self._settled(logits, None if votes is None else votes[: len(logits)], before)
 
-    def _settled(self, logits: Tensor, places_before: Tensor, votes: Tensor | None) -> Tensor:
+    def _settled(self, logits: Tensor, votes: Tensor | None, places_before: Tensor) -> Tensor:
         """Logits ``[M, V_d]`` of some slots with what the tokens before them and copying say.
 
         Args:
             logits: ``[M, V_d]`` of the network.
-            places_before: ``[M]`` of the tokens before the slots, in the draft vocabulary.
             votes: ``[M, V_d]``, or None.
+            places_before: ``[M]`` of the tokens before the slots, in the draft vocabulary.
         """
         if self.network.markov is not None:
             logits = logits + self.network.markov(places_before)
         return logits if votes is None else with_votes(logits, votes)
 
-    def _slots(self, last_token: int, length: int) -> Iterator[Callable[[Tensor], Tensor]]:
-        """For each slot: its logits ``[V_d]``, once the place ``[1]`` of the token before it is known."""
-        votes = self._votes(last_token)
-        for slot, row in enumerate(self._block_logits(last_token, length)):
+    def _slots(self, anchor: Anchor, length: int) -> Iterator[Callable[[Tensor], Tensor]]:
+        """For each slot: its logits ``[1, V_d]``, once the place ``[1]`` of the token before it is known."""
+        logits, votes = self._block_logits(anchor, length), self._votes(anchor)
+        for slot in range(len(logits)):
             copied = None if votes is None else votes[slot, None]
-            yield partial(self._settled_slot, row, copied)
+            yield partial(self._settled, logits[slot, None], copied)
 
-    def _settled_slot(self, row: Tensor, votes: Tensor | None, place_before: Tensor) -> Tensor:
-        return self._settled(row[None], place_before, votes)[0]
+    def _anchor(self, last_token: int) -> Anchor:
+        return self.network.anchor(last_token, self._state.last_row[None])
 
-    def _block_logits(self, last_token: int, length: int) -> Tensor:
+    def _block_logits(self, anchor: Anchor, length: int) -> Tensor:
         """Logits of the first slots. The block is computed whole, since its slots see each other."""
         network, state = self.network, self._state
-        device = state.last_row.device
-        hidden = network.block_rows(torch.tensor([last_token], device=device), state.last_row[None])
-        slots = torch.arange(network.config.num_slots, device=device)
+        kernels = kernels_for(anchor.known)
+        if kernels is not None and self._pass is not None:
+            return self._pass.logits(kernels, anchor.known, length)
+        hidden = network.block_input(anchor.known)
+        slots = torch.arange(network.config.num_slots, device=hidden.device)
         tables = network.rotations(state.position + slots[None])
         for index, layer in enumerate(network.layers):
             hidden = layer(hidden, tables, partial(state.attend, index), state.memory(index))
         logits: Tensor = network.head(hidden[0, :length])
         return logits
 
-    def _likeliest(self, last_token: int, length: int) -> Draft:
-        place, confidence = self._place(last_token), 1.0
+    def _likeliest(self, anchor: Anchor, length: int) -> Draft:
+        kernels = kernels_for(anchor.known)
+        if kernels is None or self._pass is None:
+            return self._likeliest_one_by_one(anchor, length)
+        logits, votes, markov = self._block_logits(anchor, length), self._votes(anchor), self.network.markov
+        correction = None if markov is None else (markov.table, markov.out.weight)
+        places, chances = kernels.walk(logits, votes, correction, int(anchor.place))
+        if self.options.min_confidence:
+            is_kept = chances.cumprod(0) >= self.options.min_confidence
+            places = places[: int(is_kept.cumprod(0).sum())]
+        return self._chain(places)
+
+    def _likeliest_one_by_one(self, anchor: Anchor, length: int) -> Draft:
+        place, confidence = anchor.place, 1.0
         chosen: list[Tensor] = []
-        for logits_after in self._slots(last_token, length):
-            row = logits_after(place)
+        for logits_after in self._slots(anchor, length):
+            row = logits_after(place)[0]
             place = row.argmax(-1, keepdim=True)
             confidence = self._confidence(confidence, row, place)
             if confidence < self.options.min_confidence:
@@ -146,12 +164,12 @@ class BlockDrafter(TrainedDrafter):
             chosen.append(place)
         return self._chain(torch.cat(chosen)) if chosen else Draft.empty()
 
-    def _drawn(self, last_token: int, length: int, sampler: Sampler) -> Draft:
+    def _drawn(self, anchor: Anchor, length: int, sampler: Sampler) -> Draft:
         """Drawn over the draft vocabulary: a token outside it has no chance in either form."""
-        place = self._place(last_token)
+        place = anchor.place
         chosen, rows = [], []
-        for logits_after in self._slots(last_token, length):
-            row = logits_after(place)
+        for logits_after in self._slots(anchor, length):
+            row = logits_after(place)[0]
             rows.append(sampler.probabilities(row))
             place = torch.tensor([sampler.draw(rows[-1])], device=row.device)
             chosen.append(place)
@@ -161,6 +179,6 @@ class BlockDrafter(TrainedDrafter):
     def _chain(self, places: Tensor) -> Draft:
         return Draft(self.network.head.draft_ids[places].cpu())
 
-    def _place(self, token: int) -> Tensor:
+    def _places(self, tokens: Tensor) -> Tensor:
         ids = self.network.head.draft_ids
-        return draft_places(torch.tensor([token], device=ids.device), ids)
+        return draft_places(tokens.to(ids.device), ids)

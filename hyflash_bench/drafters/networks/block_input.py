@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from hyflash_bench.drafters.networks.fit import SlotMaps, shared_basis
-from hyflash_bench.drafters.networks.products import Linear
+from hyflash_bench.drafters.networks.products import Linear, product
 
 __all__ = ["BlockInput"]
 
@@ -42,7 +42,8 @@ class BlockInput(nn.Module):
         """``[N, 2d]``, see :meth:`DraftNetwork.known_of`, to ``[N, B, d]``."""
         rows: Tensor = self.shared(inputs)[:, None] + self.codes
         if self.narrow is not None:
-            rows = rows + torch.einsum("nr,bdr->nbd", self.narrow(inputs), self.widen.to(inputs.dtype))
+            corrections = product(self.narrow(inputs), self.widen.to(inputs.dtype).flatten(0, 1))
+            rows = rows + corrections.view(rows.shape)
         return rows
 
     @torch.no_grad()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 
 from hyflash_bench.drafters.networks.layers import RMSNorm, SwiGLU, rotate
@@ -28,17 +29,18 @@ class BlockLayer(nn.Module):
         super().__init__()
         size = target.hidden_size
         self.head_dim = target.head_dim
-        self.sizes = [target.num_heads * target.head_dim, *[target.num_kv_heads * target.head_dim] * 2]
+        self.heads = [target.num_heads, target.num_kv_heads]
+        queries, keys = (heads * target.head_dim for heads in self.heads)
         self.input_norm = RMSNorm(size, target.norm_eps)
-        self.qkv = Linear(size, sum(self.sizes), bias=False)
-        self.out = Linear(self.sizes[0], size, bias=False)
+        self.qkv = Linear(size, queries + 2 * keys, bias=False)
+        self.out = Linear(queries, size, bias=False)
         self.mlp_norm = RMSNorm(size, target.norm_eps)
         self.mlp = SwiGLU(size, intermediate_size)
         self.reader = reader
 
     def sides(self, rows: Tensor, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """Keys, rotated, and values of normalised verified rows ``[T, d]``: ``[T, kv_heads, hd]``."""
-        weight = self.qkv.weight[self.sizes[0] :]
+        weight = self.qkv.weight[self.out.in_features :]
         keys, values = (self._heads(side) for side in product(rows, weight).chunk(2, dim=-1))
         return rotate(keys, tables), values
 
@@ -62,8 +64,9 @@ class BlockLayer(nn.Module):
     def look(self, hidden: Tensor, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """What goes into attention: normalised rows, and their queries, keys and values, rotated."""
         rows = self.input_norm(hidden)
-        queries, keys, values = (self._heads(side) for side in self.qkv(rows).split(self.sizes, dim=-1))
-        return rows, rotate(queries, tables), rotate(keys, tables), values
+        turned, values = torch.split(self._heads(self.qkv(rows)), [sum(self.heads), self.heads[1]], dim=-2)
+        queries, keys = torch.split(rotate(turned, tables), self.heads, dim=-2)
+        return rows, queries, keys, values
 
     def settle(self, hidden: Tensor, rows: Tensor, attended: Tensor, states: Tensor | None) -> Tensor:
         """What comes of the blocks ``[N, B, d]``, given what attention mixed for them."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,22 @@ from torch import Tensor
 
 from hyflash_bench.atomic import replacing, write_text
 from hyflash_bench.drafters.base import LoadContext
-from hyflash_bench.drafters.networks.network import DraftNetwork, TargetShape
+from hyflash_bench.drafters.networks.network import DraftNetwork, NetworkConfig, TargetShape
 from hyflash_bench.errors import DrafterError, HyFlashError
 from hyflash_bench.spec.baselines import DEFAULT_CHECKPOINTS, checkpoint_folder, shipped_baselines
 from hyflash_bench.spec.drafter import DrafterSpec
 from hyflash_bench.spec.formats.recognise import cached_snapshot, is_hub_id
 
-__all__ = ["KINDS", "find_checkpoint", "load_network", "network_class", "save_network", "write_tensors"]
+__all__ = [
+    "KINDS",
+    "build_network",
+    "describe",
+    "find_checkpoint",
+    "load_network",
+    "network_class",
+    "save_network",
+    "write_tensors",
+]
 
 FORMAT = "hyflash-bench-drafter"
 VERSION = 1
@@ -60,15 +70,19 @@ def save_network(network: DraftNetwork, folder: Path, training: Mapping[str, Any
         for name, value in network.named_parameters()
     }
     tensors["head.draft_ids"] = network.head.draft_ids.to("cpu", torch.int32)
-    described = {
+    write_tensors(tensors, folder / WEIGHTS_FILE)
+    write_text(folder / CONFIG_FILE, json.dumps(describe(network, training), indent=2) + "\n")
+
+
+def describe(network: DraftNetwork, training: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said of a network beside its weights."""
+    return {
         "format": FORMAT,
         "version": VERSION,
         "kind": network.kind,
         "network": network.config.model_dump(mode="json"),
         "training": dict(training),
     }
-    write_tensors(tensors, folder / WEIGHTS_FILE)
-    write_text(folder / CONFIG_FILE, json.dumps(described, indent=2) + "\n")
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
@@ -101,18 +115,45 @@ def load_network(folder: Path, context: LoadContext) -> DraftNetwork:
     Raises:
         DrafterError: Not a checkpoint, damaged, or made for another target; with the reason.
     """
-    described = _read_config(folder)
+    return build_network(folder, _read_config(folder), context, partial(_read_weights, folder))
+
+
+def build_network(
+    folder: Path,
+    described: Mapping[str, Any],
+    context: LoadContext,
+    read: Callable[[DraftNetwork], Mapping[str, Tensor]],
+) -> DraftNetwork:
+    """A network from what describes it; see :func:`load_network`.
+
+    Args:
+        folder: Where it lies, for messages.
+        described: As :func:`save_network` writes into ``config.json``.
+        context: The loaded target.
+        read: Parameters and ``head.draft_ids`` by name, as a network without storage asks for them.
+
+    Raises:
+        DrafterError: Not a drafter of this package, damaged, or made for another target.
+    """
+    path = folder / CONFIG_FILE
+    if described.get("version") != VERSION:
+        raise DrafterError(
+            f"{path} is of version {described.get('version')!r}; this package reads {VERSION}. Update it."
+        )
+    if str(described.get("kind")) not in KINDS:
+        raise DrafterError(f"{path} has kind {described.get('kind')!r}; known are {', '.join(KINDS)}.")
     cls = network_class(described["kind"])
     given = described.get("network")
     values = given if isinstance(given, dict) else {}
     try:
-        config = cls.Config.parse(values, where=f"{folder / CONFIG_FILE}, network")
+        config = cls.Config.parse(values, where=f"{path}, network")
     except HyFlashError as error:
         raise DrafterError(str(error)) from None
     _compare_targets(folder, config.target, context)
     with torch.device("meta"):
         network = cls(config)
-    tensors = _read_weights(folder, network)
+    tensors = read(network)
+    _check_ids(folder, tensors["head.draft_ids"], config)
     network = network.to_empty(device="cpu")
     network.load_state_dict(tensors, strict=True, assign=True)
     network.to(device=context.device)
@@ -160,12 +201,6 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise DrafterError(f"{path} cannot be read: {error}. Restore or retrain it.") from None
     if not isinstance(described, dict) or described.get("format") != FORMAT:
         raise DrafterError(f"{path} is not the configuration of a drafter trained by this package.")
-    if described.get("version") != VERSION:
-        raise DrafterError(
-            f"{path} is of version {described.get('version')!r}; this package reads {VERSION}. Update it."
-        )
-    if str(described.get("kind")) not in KINDS:
-        raise DrafterError(f"{path} has kind {described.get('kind')!r}; known are {', '.join(KINDS)}.")
     return described
 
 
@@ -199,12 +234,16 @@ def _read_weights(folder: Path, network: DraftNetwork) -> dict[str, Tensor]:
             raise DrafterError(f"{path}: tensor {name} is {value.dtype}. Restore or retrain it.")
         if value.is_floating_point() and not value.isfinite().all():
             raise DrafterError(f"{path}: tensor {name} holds NaN or infinity. Restore or retrain it.")
-    ids = tensors["head.draft_ids"].long()
-    vocab_size = network.config.target.vocab_size
-    if not bool((ids.diff() > 0).all()) or ids[0] < 0 or ids[-1] >= vocab_size:
-        raise DrafterError(f"{path}: head.draft_ids must ascend and lie below {vocab_size}. Retrain it.")
     floats = {name: value.float() for name, value in tensors.items() if value.is_floating_point()}
-    return floats | {"head.draft_ids": ids}
+    return floats | {"head.draft_ids": tensors["head.draft_ids"].long()}
+
+
+def _check_ids(folder: Path, ids: Tensor, config: NetworkConfig) -> None:
+    vocab_size = config.target.vocab_size
+    if not bool((ids.diff() > 0).all()) or ids[0] < 0 or ids[-1] >= vocab_size:
+        raise DrafterError(
+            f"{folder}: ids of draft tokens must ascend and lie below {vocab_size}. Retrain it."
+        )
 
 
 def _refuse(path: Path, verb: str, names: Iterable[str]) -> None:

@@ -64,7 +64,7 @@ class ContextState(ABC):
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Attention of the block ``[1, B, heads, hd]`` over what is held and itself: ``[1, B, ...]``."""
-        first, last = self._held_rows()
+        first, last = self.held_rows()
         self.kv.write(layer, last, keys[0], values[0])
         seen = self.kv.read(layer, slice(first, last + keys.shape[1]))
         mixed = attend_all(queries[0].to(self.kv.dtype), *seen, self.config.follow_heads)
@@ -92,7 +92,7 @@ class ContextState(ABC):
     def _append(self, rows: Tensor) -> None: ...
 
     @abstractmethod
-    def _held_rows(self) -> tuple[int, int]:
+    def held_rows(self) -> tuple[int, int]:
         """First and one past the last row that a block attends to."""
 
     @abstractmethod
@@ -153,7 +153,8 @@ class WindowState(ContextState):
     def _capacity(self, context_length: int) -> int:
         return self._most_rows + self.config.num_slots
 
-    def _held_rows(self) -> tuple[int, int]:
+    def held_rows(self) -> tuple[int, int]:
+        """See :meth:`ContextState.held_rows`."""
         return 0, self.position
 
     def _append(self, rows: Tensor) -> None:
@@ -232,7 +233,8 @@ class GrowingState(ContextState):
         """See :meth:`ContextState.formula`."""
         return self._formula(context_length, self._limit)
 
-    def _held_rows(self) -> tuple[int, int]:
+    def held_rows(self) -> tuple[int, int]:
+        """See :meth:`ContextState.held_rows`."""
         first = max(0, self._num_held - self._limit) if self._limit else 0
         return first, self._num_held
 
@@ -253,7 +255,7 @@ class GrowingState(ContextState):
         room = self.kv.num_slots - self.config.num_slots
         if self._num_held + num_rows <= room:
             return
-        first, last = self._held_rows()
+        first, last = self.held_rows()
         first = max(first, last - (self._limit - num_rows)) if self._limit else 0
         self.kv.resize(self._capacity(self._num_held + num_rows), slice(first, last))
         self._num_held = last - first

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hyflash_bench.drafters.networks.products import Linear
+from hyflash_bench.drafters.networks.products import Linear, normalised
 
 __all__ = ["RMSNorm", "SwiGLU", "rotary_tables", "rotate"]
 
 
 class RMSNorm(nn.Module):
-    """``x / rms(x) * weight`` (Zhang & Sennrich, 1910.07467), computed in float32."""
+    """See :func:`normalised`."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise the last dimension."""
-        return functional.rms_norm(x.float(), self.weight.shape, self.weight.float(), self.eps).to(x.dtype)
+        return normalised(x, self.weight, self.eps)
 
 
 class SwiGLU(nn.Module):

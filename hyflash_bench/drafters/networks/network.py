@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -17,10 +17,10 @@ from hyflash_bench.drafters.networks.batch import Batch
 from hyflash_bench.drafters.networks.copying import CopyHead, with_votes
 from hyflash_bench.drafters.networks.layers import RMSNorm
 from hyflash_bench.drafters.networks.places import draft_places
-from hyflash_bench.drafters.networks.products import product
+from hyflash_bench.drafters.networks.products import normalised, product
 from hyflash_bench.spec.base import Spec
 
-__all__ = ["DraftHead", "DraftNetwork", "NetworkConfig", "TargetShape", "redraw"]
+__all__ = ["Anchor", "DraftHead", "DraftNetwork", "NetworkConfig", "TargetShape", "redraw"]
 
 
 class TargetShape(Spec):
@@ -68,12 +68,20 @@ class NetworkConfig(Spec):
     draft_vocab_size: int = Field(8192, ge=1, description="Tokens that can be proposed.")
     copy_window: int = Field(0, ge=0, description="Last rows that tokens are copied from; 0 for no copying.")
     copy_size: int = Field(64, ge=1, description="Size of the keys by which alike rows are found.")
+    recall_rows: int = Field(
+        0, ge=0, description="Rows before these that are remembered, one of each pair of tokens; 0 for none."
+    )
 
     @model_validator(mode="after")
     def _check_vocabulary(self) -> Self:
         if self.draft_vocab_size > self.target.vocab_size:
             raise ValueError(
                 f"draft_vocab_size {self.draft_vocab_size} exceeds the target's {self.target.vocab_size}"
+            )
+        if self.recall_rows and self.copy_window < self.num_slots:
+            raise ValueError(
+                f"recall_rows {self.recall_rows} needs a copy_window of at least the {self.num_slots} slots, "
+                f"not {self.copy_window}: rows are remembered with the tokens that followed them"
             )
         return self
 
@@ -113,6 +121,18 @@ class DraftHead(nn.Module):
         return wide.index_copy_(-1, self.draft_ids, probabilities)
 
 
+class Anchor(NamedTuple):
+    """The last committed token, of which there are no features yet.
+
+    Attributes:
+        place: ``[1]``, in the draft vocabulary; its size for a token outside it.
+        known: ``[1, 2d]``, see :meth:`DraftNetwork.known_of`.
+    """
+
+    place: Tensor
+    known: Tensor
+
+
 class DraftNetwork(nn.Module, ABC):
     """A drafter's weights.
 
@@ -130,7 +150,9 @@ class DraftNetwork(nn.Module, ABC):
         self.copying: CopyHead | None = None
         if config.copy_window:
             width = 2 * config.target.hidden_size
-            self.copying = CopyHead(width, config.copy_size, config.num_slots, config.copy_window)
+            self.copying = CopyHead(
+                width, config.copy_size, config.num_slots, config.copy_window, config.recall_rows
+            )
         self._embedding: list[Tensor] = []  # a list, so that the target's tensor is not registered here
 
     @property
@@ -161,8 +183,18 @@ class DraftNetwork(nn.Module, ABC):
             rows_before: ``[T, d]`` context rows of the tokens before them.
         """
         embedded, eps = self.embed(tokens), self.config.target.norm_eps
-        sides = [functional.rms_norm(row.float(), row.shape[-1:], eps=eps) for row in (embedded, rows_before)]
-        return torch.cat(sides, dim=-1).to(embedded.dtype)
+        sides = torch.stack([embedded, rows_before.to(embedded.dtype)], dim=1)
+        return normalised(sides, None, eps).flatten(1)
+
+    def anchor(self, last_token: int, last_row: Tensor) -> Anchor:
+        """What a draft starts from.
+
+        Args:
+            last_token: The last committed one.
+            last_row: ``[1, d]`` the context row of the token before it.
+        """
+        tokens = torch.tensor([last_token], device=last_row.device)
+        return Anchor(draft_places(tokens, self.head.draft_ids), self.known_of(tokens, last_row))
 
     def with_copies(self, logits: Tensor, batch: Batch, rows: Tensor) -> Tensor:
         """The training form's logits ``[N, B, V_d]``, mixed with what is copied if the network copies.

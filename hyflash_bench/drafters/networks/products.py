@@ -1,4 +1,4 @@
-"""Products of a few rows with a weight, by the compiled kernels where they serve."""
+"""Products and norms of a few rows, by the compiled kernels where they serve."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hyflash_bench.targets import architecture
-from hyflash_bench.targets.native import MAX_ROWS, fits, load_native
+from hyflash_bench.drafters.networks.native import kernels_for
+from hyflash_bench.native.library import LANES, MAX_ROWS, fits
 
-__all__ = ["Linear", "product"]
+__all__ = ["Linear", "normalised", "product"]
 
 
 class Linear(nn.Linear):
@@ -24,24 +24,27 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``x [..., in]`` times ``weight [out, in]``, plus bias: ``[..., out]``.
 
     A block of drafted rows is bound by reading the weights, which torch's own product does at half
-    the speed of the kernels that the target runs on. Training and long passes stay with torch.
+    the speed of the kernels. Training and long passes stay with torch.
     """
     rows = x.numel() // x.shape[-1]
-    linear = architecture.Linear(weight, bias)
-    if not 0 < rows <= MAX_ROWS or _is_torchs(x) or not fits(linear):
+    kernels = kernels_for(x) if 0 < rows <= MAX_ROWS else None
+    if kernels is None or not fits(weight):
         return functional.linear(x, weight, bias)
-    library = load_native()
-    if library is None:
-        return functional.linear(x, weight, bias)
-    return library.linear(x.reshape(rows, -1).contiguous(), linear).view(*x.shape[:-1], -1)
+    return kernels.product(x.reshape(rows, -1).contiguous(), weight, bias).view(*x.shape[:-1], -1)
 
 
-def _is_torchs(x: Tensor) -> bool:
-    """Whether only torch's product follows gradients, autocast, compilation and other devices."""
-    return (
-        torch.is_grad_enabled()
-        or x.dtype != torch.float32
-        or x.device.type != "cpu"
-        or torch.is_autocast_enabled("cpu")
-        or torch.compiler.is_compiling()
-    )
+def normalised(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+    """``x / rms(x) * weight`` (Zhang & Sennrich, 1910.07467) over the last dimension, in float32.
+
+    Args:
+        x: ``[..., d]``.
+        weight: ``[d]``; None for ones.
+        eps: Added to the mean square.
+    """
+    size = x.shape[-1]
+    rows = x.numel() // size
+    kernels = kernels_for(x) if 0 < rows <= MAX_ROWS and size % LANES == 0 else None
+    if kernels is None or (weight is not None and weight.dtype != torch.float32):
+        gain = None if weight is None else weight.float()
+        return functional.rms_norm(x.float(), (size,), gain, eps).to(x.dtype)
+    return kernels.norm(x.reshape(rows, size).contiguous(), weight, eps).view(x.shape)

@@ -38,8 +38,8 @@ __all__ = [
 ]
 
 INTERVALS = (
-    "Small print below a number is its 95 % interval, bootstrapped over documents: prompts cut from one "
-    "document at several lengths are drawn together, and a conversation of its own text counts as one. "
+    "Small print below a number is its 95 % interval, bootstrapped over documents: conversations about one "
+    "text are drawn together, whatever length it was cut to, and one of its own text counts as one. "
     "Ratios between drafters are paired: a document brings the numbers of both along."
 )
 

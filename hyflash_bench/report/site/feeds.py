@@ -55,6 +55,7 @@ _HELD: Final = {
     "turns": "a row per turn: counts, times, bytes",
     "steps": "a row per step",
     "traces": "a row per turn of what the target itself said, with its text",
+    "trace_steps": "a row per pass of the target after a turn's first token: what it holds",
     "memory": "a row per turn, owner and kind of bytes",
     "simulated": "a row per device, drafter and context length: what counting gives for other machines",
 }

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["machine_of", "public_frame", "public_manifest", "public_text"]
 
-_SPOKEN: Final = frozenset({"text"})
-"""Columns of what the target said, which is no name of anything."""
+_SPOKEN: Final = frozenset({"text", "rejected_text"})
+"""Columns of what models said, which is no name of anything."""
 
 
 def public_text(text: str, *, include_host: bool) -> str:

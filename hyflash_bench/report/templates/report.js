@@ -123,14 +123,16 @@
 
   /* Contents follow the reader. */
   const links = new Map(all(".side nav a").map((link) => [link.hash.slice(1), link]));
+  const read = new Set();
   const here = new IntersectionObserver((entries) => {
-    for (const entry of entries) {
-      const link = links.get(entry.target.id);
-      if (!link || !entry.isIntersecting) continue;
-      links.forEach((other) => { other.classList.remove("here"); other.removeAttribute("aria-current"); });
-      link.classList.add("here");
-      link.setAttribute("aria-current", "true");
-    }
+    for (const entry of entries) read[entry.isIntersecting ? "add" : "delete"](entry.target.id);
+    const current = [...links.keys()].find((id) => read.has(id));
+    if (!current) return;
+    links.forEach((link, id) => {
+      link.classList.toggle("here", id === current);
+      if (id === current) link.setAttribute("aria-current", "true");
+      else link.removeAttribute("aria-current");
+    });
   }, { rootMargin: "-10% 0px -80% 0px" });
   all("main section[id]").forEach((section) => here.observe(section));
 
@@ -229,19 +231,26 @@
   }
 
   /* Conversations */
-  const stepsOf = (flat) => {
+  const stepsOf = (turn, drafter) => {
+    const flat = turn.steps[drafter] ?? [];
     const steps = [];
     for (let at = 0; at < flat.length; at += 3) {
       const [drafted, accepted, committed] = flat.slice(at, at + 3);
-      steps.push({ drafted, committed, kept: Math.min(accepted, committed), rejected: drafted - accepted });
+      const text = turn.rejected[drafter]?.[at / 3];
+      steps.push({ drafted, committed, kept: Math.min(accepted, committed), rejected: drafted - accepted, text });
     }
     return steps;
   };
   const sum = (steps, name) => steps.reduce((total, step) => total + step[name], 0);
   const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
-  const replyOf = (turn, steps) => {
+  const aside = (text) => make("span", { class: "unseen", text });
+  /* Struck through, and said in words to those who hear the page; a line break would tear the reply apart. */
+  const rejectedOf = (step, title, asText) => (asText && step.text
+    ? make("del", { class: "rejected", title }, aside(" [rejected: "), step.text.replaceAll("\n", "\u21b5"), aside("] "))
+    : make("span", { class: "rejected count", title, text: `\u2212${step.rejected}` }));
+  const replyOf = (turn, steps, asText) => {
     const reply = make("div", { class: "reply", tabindex: "0", role: "group", "aria-label": "Reply of the target" });
-    if (!turn.by_token || !steps) {
+    if (!turn.by_token || !steps.length) {
       reply.append(turn.pieces.join(""));
       return reply;
     }
@@ -251,7 +260,7 @@
     for (const [number, step] of steps.entries()) {
       const title = `Step ${number + 1}: ${step.drafted} drafted, ${step.kept} accepted, ${step.rejected} rejected`;
       if (step.kept) reply.append(make("mark", { title, text: take(step.kept) }));
-      if (step.rejected) reply.append(make("span", { class: "rejected", title, text: `\u2212${step.rejected}` }));
+      if (step.rejected) reply.append(rejectedOf(step, title, asText));
       const own = step.committed - step.kept;
       if (own) reply.append(make("span", { class: "own", title, text: take(own) }));
     }
@@ -288,35 +297,37 @@
     const interesting = data.drafters.findIndex((_, number) =>
       data.conversations.some((one) => one.turns.some((turn) => (turn.steps[number] ?? []).some((count, at) => at % 3 === 1 && count))));
     drafters.value = String(Math.max(interesting, 0));
+    const asText = make("input", { type: "checkbox" });
+    asText.checked = true;
     const turns = make("div", { "aria-live": "polite" });
     const legend = make("p", { class: "legend" },
       make("span", {}, make("mark", { text: "drafted and accepted" })),
       make("span", {}, make("span", { class: "own", text: "the target's own" })),
       make("span", {}, make("span", { class: "first", text: "from prefill" })),
-      make("span", {}, make("span", { class: "rejected", text: "\u22123" }), " drafted tokens rejected here"));
+      make("span", {}, make("del", { class: "rejected", text: "drafted and rejected" })),
+      make("span", {}, make("span", { class: "rejected count", text: "\u22123" }), " how many, without their text"));
     const show = () => {
       const chosen = Number(drafters.value);
       const conversation = data.conversations[Number(conversations.value)];
       view.style.setProperty("--tint", page.looks[data.drafters[chosen]] ?? "#7f7f7f");
       turns.replaceChildren(...conversation.turns.map((turn, number) => {
-        const flat = turn.steps[chosen];
-        const steps = flat && stepsOf(flat);
+        const steps = stepsOf(turn, chosen);
         const element = make("div", { class: "turn" });
         element.append(make("h3", { text: `Turn ${number + 1}` }));
         const facts = `${turn.context.toLocaleString("en")} tokens of context, ${plural(turn.tokens, "token")} of reply`;
         element.append(make("p", { class: "explain", text: facts }));
         if (turn.request) element.append(make("blockquote", { class: "request", tabindex: "0", text: turn.request }));
-        element.append(replyOf(turn, steps));
-        if (steps?.length) {
-          const text = `${data.drafters[chosen]}: ${plural(steps.length, "step")}, ${sum(steps, "kept")} tokens accepted, `
-            + `${sum(steps, "committed") - sum(steps, "kept")} of the target's own, ${sum(steps, "rejected")} drafted tokens rejected`;
+        element.append(replyOf(turn, steps, asText.checked));
+        if (steps.length) {
+          const text = `${data.drafters[chosen]}: ${plural(steps.length, "step")}, ${plural(sum(steps, "kept"), "token")} accepted, `
+            + `${sum(steps, "committed") - sum(steps, "kept")} of the target's own, ${plural(sum(steps, "rejected"), "drafted token")} rejected`;
           element.append(make("p", { class: "explain", text }));
         } else {
           element.append(make("p", { class: "explain", text: `${data.drafters[chosen]}: no steps recorded here` }));
         }
         const strips = make("div", { class: "strips", role: "group", "aria-label": "Steps of every drafter in this turn" });
         data.drafters.forEach((name, other) => {
-          const walk = stepsOf(turn.steps[other] ?? []);
+          const walk = stepsOf(turn, other);
           if (!walk.length) return;
           const strip = stripOf(walk);
           strip.style.setProperty("--tint", page.looks[name] ?? "#7f7f7f");
@@ -329,12 +340,13 @@
     };
     view.append(
       make("div", { class: "explorer-bar" },
-        make("label", {}, "Conversation", conversations), make("label", {}, "Drafter", drafters)),
+        make("label", {}, "Conversation", conversations), make("label", {}, "Drafter", drafters),
+        make("label", { class: "box" }, asText, "Rejected tokens as text")),
       legend, turns);
     view.hidden = false;
     /* The question stands at the end of what the user says. */
     const toEnd = () => all(".request", turns).forEach((one) => { one.scrollTop = one.scrollHeight; });
-    for (const choice of [conversations, drafters]) {
+    for (const choice of [conversations, drafters, asText]) {
       choice.addEventListener("change", () => { show(); toEnd(); });
     }
     show();

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from hyflash_bench.errors import DataError
@@ -11,6 +12,7 @@ from hyflash_bench.results.importers.base import MAX_STEPS, Imported, Told, coun
 from hyflash_bench.results.importers.engine import EngineCounts, accepted_per_step, turn_of
 from hyflash_bench.results.records import ReportedTurn
 from hyflash_bench.suites.datafiles.plain import plain_file
+from hyflash_bench.suites.datafiles.scan import RawRow, raw_rows
 from hyflash_bench.suites.formats.base import BadRow, Row
 
 __all__ = ["is_bench", "is_metrics", "read_bench", "read_metrics"]
@@ -220,22 +222,32 @@ def read_metrics(path: Path, before: Path | None = None) -> Imported:
 def _samples(path: Path) -> dict[tuple[str, str], float]:
     """Value of every counter by name and labels; as text, for these files are small."""
     found: dict[tuple[str, str], float] = {}
-    with plain_file(path).path.open(encoding="utf-8", errors="replace") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip() or line.startswith("#"):
-                continue
-            match = _SAMPLE.fullmatch(line.strip())
-            try:
-                value = float(match["value"]) if match else None
-            except ValueError:
-                value = None
-            if match is None or value is None:
-                raise DataError(
-                    f"{path}, line {number}: {line.strip()[:60]!r} is no sample. Correct the file."
-                )
-            if match["name"].startswith("vllm:") and abs(value) < 2**63:
-                found[match["name"], match["labels"] or ""] = value
+    plain = plain_file(path)
+    for raw in raw_rows(plain.path):
+        try:
+            sample = _sample(raw)
+        except BadRow as reason:
+            raise DataError(f"{path}, line {raw.line}: {reason}. Correct the file.") from None
+        if sample is not None and sample[0][0].startswith("vllm:") and abs(sample[1]) < 2**63:
+            found[sample[0]] = sample[1]
     return found
+
+
+def _sample(raw: RawRow) -> tuple[tuple[str, str], float] | None:
+    """Name, labels and value of a line; None for a remark."""
+    if raw.problem:
+        raise BadRow(raw.problem)
+    try:
+        line = raw.content.decode().strip()
+    except UnicodeDecodeError as error:
+        raise BadRow(f"it is not UTF-8 text (byte {error.start + 1} of the line)") from None
+    if not line or line.startswith("#"):
+        return None
+    match = _SAMPLE.fullmatch(line)
+    with suppress(ValueError):
+        if match is not None:
+            return (match["name"], match["labels"] or ""), float(match["value"])
+    raise BadRow(f"{line[:60]!r} is no sample")
 
 
 def _key(key: tuple[str, str]) -> tuple[str, dict[str, str]]:

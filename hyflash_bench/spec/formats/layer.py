@@ -57,6 +57,11 @@ class PublicConfig(Spec):
         """Size of the keys of copying; there are none."""
         return 0
 
+    @property
+    def recall_rows(self) -> int:
+        """Older rows that tokens are copied from; there are none."""
+        return 0
+
 
 def layer_sizes(
     raw: Mapping[str, Any], where: str, *, qk_norm: bool, default_bias: bool = False

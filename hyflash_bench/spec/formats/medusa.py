@@ -11,7 +11,10 @@ from pydantic import Field
 from hyflash_bench.errors import DrafterError
 from hyflash_bench.spec.formats.layer import PublicConfig, only
 
-__all__ = ["MEDUSA_TENSOR", "PublicMedusaConfig", "count_heads"]
+__all__ = ["HEADS_STEM", "MEDUSA_TENSOR", "PublicMedusaConfig", "count_heads"]
+
+HEADS_STEM = "medusa_lm_head"
+"""Name of the file that heads lie in, its ending apart."""
 
 MEDUSA_TENSOR = re.compile(r"(?P<head>\d+)\.(?P<block>\d+)\.(?P<what>linear\.weight|linear\.bias|weight)")
 """Head, its block, and what of it; a block without ``linear`` is the matrix over the vocabulary."""

@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import json
 import re
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from hyflash_bench.errors import DrafterError, MissingDependency
+from hyflash_bench.spec.formats.medusa import HEADS_STEM
+from hyflash_bench.spec.formats.names import tensor_names
 
-__all__ = ["CONFIG_FILE", "FORMATS", "Format", "Recognised", "cached_snapshot", "is_hub_id", "recognise"]
+__all__ = [
+    "CONFIG_FILE",
+    "EXPORTED_KEY",
+    "EXPORTED_TYPE",
+    "FORMATS",
+    "Format",
+    "Recognised",
+    "cached_snapshot",
+    "is_hub_id",
+    "recognise",
+]
 
 CONFIG_FILE = "config.json"
 OWN_FORMAT = "hyflash-bench-drafter"
+EXPORTED_TYPE, EXPORTED_KEY = "hyflash-bench", "hyflash_bench"
+"""In the speculators layout: type of drafters that only this package runs, and the key of what is ours."""
 
-Format = Literal["own", "dflash", "eagle", "eagle3", "medusa"]
+Format = Literal["own", "exported", "dflash", "eagle", "eagle3", "medusa"]
 FORMATS: Mapping[Format, str] = {
     "own": "written by train",
+    "exported": "written by convert",
     "dflash": "DFlash, of z-lab or speculators",
     "eagle3": "EAGLE-3, of SafeAILab, SpecForge or speculators",
     "eagle": "EAGLE-1 and EAGLE-2",
@@ -27,8 +41,6 @@ FORMATS: Mapping[Format, str] = {
 }
 
 _HUB_ID = re.compile(r"(?P<id>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[\w./-]+))?")
-_MOST_NAMES = 2**24
-"""Bytes of a weight file in which the names of its tensors are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +50,8 @@ class Recognised:
     Attributes:
         format: Family of the checkpoint.
         drafter: Registered name of the drafter that runs it.
-        config: Its ``config.json``; empty where there is none and none is needed.
+        config: Its ``config.json``, of an exported one the part that is ours; empty where there is
+            none and none is needed.
     """
 
     format: Format
@@ -58,25 +71,33 @@ def recognise(folder: Path) -> Recognised:
     if config.get("format") == OWN_FORMAT:
         return Recognised("own", _own_drafter(config), config)
     if kind is not None:
-        if kind in ("dflash", "eagle3"):
-            return Recognised(kind, "eagle" if kind == "eagle3" else kind, config)
-        raise DrafterError(
-            f"{folder / CONFIG_FILE}: speculators_model_type {kind!r} cannot be run; "
-            "known are dflash and eagle3. Give another checkpoint."
-        )
+        return _of_speculators(folder, config)
     if "dflash_config" in config or "DFlashDraftModel" in architectures:
         return Recognised("dflash", "dflash", config)
-    if any(folder.glob("medusa_lm_head.*")) or "medusa_num_heads" in config:
+    if any(folder.glob(f"{HEADS_STEM}.*")) or "medusa_num_heads" in config:
         return Recognised("medusa", "medusa", config)
     if "draft_vocab_size" in config or any("eagle3" in name.lower() for name in architectures):
         return Recognised("eagle3", "eagle", config)
-    if _names_tensor(folder, b"fc.weight"):
-        format_: Format = "eagle3" if _names_tensor(folder, b"hidden_norm.weight") else "eagle"
-        return Recognised(format_, "eagle", config)
+    names = tensor_names(folder)
+    if "fc.weight" in names:
+        is_third = any(name.endswith("hidden_norm.weight") for name in names)
+        return Recognised("eagle3" if is_third else "eagle", "eagle", config)
     known = "; ".join(FORMATS.values())
     raise DrafterError(
         f"{folder} holds no drafter that is known (architectures: {', '.join(architectures) or 'not said'}). "
         f"Known: {known}. Give the folder that holds {CONFIG_FILE} and the weights."
+    )
+
+
+def _of_speculators(folder: Path, config: Mapping[str, Any]) -> Recognised:
+    kind, ours = config["speculators_model_type"], config.get(EXPORTED_KEY)
+    if kind in ("dflash", "eagle3"):
+        return Recognised(kind, "eagle" if kind == "eagle3" else kind, config)
+    if kind == EXPORTED_TYPE and isinstance(ours, dict):
+        return Recognised("exported", _own_drafter(ours), ours)
+    raise DrafterError(
+        f"{folder / CONFIG_FILE}: speculators_model_type {kind!r} cannot be run; "
+        f"known are dflash and eagle3, and {EXPORTED_TYPE} as convert writes it. Give another checkpoint."
     )
 
 
@@ -129,7 +150,7 @@ def _read_config(folder: Path) -> Mapping[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        if any(folder.glob("medusa_lm_head.*")):
+        if any(folder.glob(f"{HEADS_STEM}.*")):
             return {}  # heads say all that is needed by themselves
         raise DrafterError(f"{folder} holds no {CONFIG_FILE}, so it is no drafter.") from None
     except (OSError, ValueError, RecursionError) as error:
@@ -147,24 +168,6 @@ def _own_drafter(config: Mapping[str, Any]) -> str:
     if attention in ("full", "none"):
         return "full-context" if attention == "full" else "memory-only"
     return "window" if network.get("memory", "gated-delta") == "none" else "hyflash"
-
-
-def _names_tensor(folder: Path, name: bytes) -> bool:
-    """Whether a weight file names a tensor, without reading tensors: names stand in its directory."""
-    files = [*folder.glob("*.safetensors"), *folder.glob("*.bin")]
-    return any(name in _directory(path) for path in files)
-
-
-def _directory(path: Path) -> bytes:
-    try:
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                inner = [entry for entry in archive.namelist() if entry.endswith("data.pkl")]
-                return b"".join(archive.open(entry).read(_MOST_NAMES) for entry in inner)
-        with path.open("rb") as file:
-            return file.read(_MOST_NAMES)
-    except (OSError, zipfile.BadZipFile):
-        return b""  # reading its tensors will say what is wrong with it
 
 
 def _texts(value: Any) -> list[str]:

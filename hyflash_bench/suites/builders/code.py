@@ -79,6 +79,7 @@ class Code(Builder[CodeOptions]):
                 category=task,
                 context_length=context,
                 num_turns=1,
+                document=document.name(self.options.source),
             )
             for document in self.options.documents
             for context in self.options.contexts

@@ -54,6 +54,7 @@ class Dataset(Builder[DatasetOptions]):
                 category=place.category or self.context.task.name,
                 context_length=None,
                 num_turns=place.num_turns,
+                document=place.document or None,
             )
             for item_id, place in self._places.items()
         )

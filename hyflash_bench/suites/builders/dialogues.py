@@ -29,6 +29,11 @@ class QuotedDocument(Spec):
     file: str
     max_chars: int = Field(9000, ge=200, description="It ends with the last sentence that fits.")
 
+    @property
+    def name(self) -> str:
+        """The file, the same in every conversation that quotes it."""
+        return f"{self.source}:{self.file}"
+
 
 class Dialogue(Spec):
     """One conversation."""
@@ -78,6 +83,7 @@ class Dialogues(Builder[DialoguesOptions]):
                 category=category,
                 context_length=None,
                 num_turns=len(dialogue.turns),
+                document=dialogue.document.name if dialogue.document else None,
             )
             for item_id, (category, dialogue) in self._dialogues.items()
         )

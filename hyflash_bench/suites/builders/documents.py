@@ -143,6 +143,7 @@ class Documents(Builder[DocumentsOptions]):
             category=self.options.category or task,
             context_length=context,
             num_turns=1,
+            document=document.name(self.options.source),
         )
 
     def _plan(self, item: Item) -> tuple[Kind, QuestionedDocument]:

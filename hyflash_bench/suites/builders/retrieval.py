@@ -67,6 +67,7 @@ class Retrieval(Builder[RetrievalOptions]):
                 category=self._puzzle(kind, index).category,
                 context_length=context,
                 num_turns=1,
+                document=self._haystack(index).name(self.options.source),
             )
             for kind in self.options.kinds
             for index in range(self.options.items_per_kind)

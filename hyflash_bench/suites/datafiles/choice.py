@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hyflash_bench.data import expanded
 from hyflash_bench.errors import UsageError
 
 __all__ = ["DataFiles", "labels_of"]
@@ -28,7 +29,7 @@ class DataFiles:
     @classmethod
     def of(cls, paths: Iterable[str | Path], *, skip_bad_rows: bool = False) -> DataFiles:
         """From paths as a user writes them."""
-        return cls(tuple(Path(path).expanduser() for path in paths), skip_bad_rows)
+        return cls(tuple(expanded(path) for path in paths), skip_bad_rows)
 
     def files(self) -> list[Path]:
         """The files, those of folders included.

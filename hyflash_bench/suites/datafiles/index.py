@@ -21,6 +21,8 @@ MAX_CONVERSATIONS = 20_000
 stays the same however long the file is."""
 
 _SHOWN = 5
+_NTH_BITS = 24
+"""Of a row's number within its line, where a list stands in one."""
 
 
 class Place(NamedTuple):
@@ -35,6 +37,7 @@ class Place(NamedTuple):
         item: Name within the task.
         category: As the data set groups it.
         num_turns: User turns.
+        document: Name of the text that it is about; "" for one of its own.
     """
 
     file: int
@@ -45,6 +48,7 @@ class Place(NamedTuple):
     item: str
     category: str
     num_turns: int
+    document: str
 
 
 @dataclass(slots=True)
@@ -96,7 +100,7 @@ def index_of(files: Sequence[Plain], labels: Sequence[str], form: Format, *, ski
     digest = hashlib.sha256()
     kept: list[tuple[int, int, Place]] = []  # a heap of the smallest hashes, negated
     names = array("Q")
-    lines = array("Q")
+    rows = array("Q")
     for number, plain in enumerate(files):
         prefix = f"{_safe(labels[number])}/" if len(files) > 1 else ""
         for raw in raw_rows(plain.path):
@@ -104,30 +108,29 @@ def index_of(files: Sequence[Plain], labels: Sequence[str], form: Format, *, ski
             try:
                 entries = _entries(raw, form, labels[number])
             except BadRow as reason:
-                index.add_problem(_where(plain, raw.line), str(reason))
+                index.add_problem(f"{plain.shown}, {_spot(plain, raw.line, raw.nth)}", str(reason))
                 continue
             digest.update(raw.content)
             for part, entry in enumerate(entries):
-                item = prefix + _item(entry, raw.line)
+                item = prefix + _item(entry, raw)
                 category = entry.category or (labels[number] if prefix else "")
-                place = Place(
-                    number, raw.offset, len(raw.content), raw.line, part, item, category, len(entry.turns)
-                )
+                stands = (number, raw.offset, len(raw.content), raw.line, part)
+                place = Place(*stands, item, category, len(entry.turns), entry.document)
                 rank = _rank(item)
                 digest.update(item.encode())
                 names.append(rank)
-                lines.append(raw.line * len(files) + number)
+                rows.append((raw.line << _NTH_BITS | raw.nth) * len(files) + number)
                 push = heapq.heappush if len(kept) < MAX_CONVERSATIONS else heapq.heappushpop
                 push(kept, (-rank, -len(names), place))
-    places = [place for _, _, place in sorted(kept, key=lambda each: -each[1])]
-    again = _repeated(names, lines)
+    again = _repeated(names, rows)
     index.digest = digest.hexdigest()
-    index.num_found = sum(line not in again for line in lines) if again else len(lines)
-    for line, first in again.items():
-        plain = files[line % len(files)]
-        where = _where(plain, line // len(files))
-        index.add_problem(where, f"its id comes up before, in {plain.unit} {first // len(files)}")
-    index.places = [place for place in places if place.line * len(files) + place.file not in again]
+    index.num_found = sum(row not in again for row in rows) if again else len(rows)
+    for row, first in again.items():
+        plain = files[row % len(files)]
+        spots = [_spot(plain, *divmod(each // len(files), 1 << _NTH_BITS)) for each in (row, first)]
+        index.add_problem(f"{plain.shown}, {spots[0]}", f"its id comes up before, in {spots[1]}")
+    in_order = sorted(kept, key=lambda each: -each[1])
+    index.places = [place for _, count, place in in_order if rows[-count - 1] not in again]
     if index.num_bad and not skip_bad_rows:
         raise DataError(
             f"{index.told()}. Correct the file, check that it is of format {form.name} ({form.fields}), "
@@ -152,8 +155,8 @@ def row_at(plain: Plain, place: Place, form: Format, label: str) -> Entry:
         return _entries(RawRow(place.offset, place.line, content), form, label)[place.part]
     except (BadRow, IndexError):
         raise DataError(
-            f"{_where(plain, place.line)}: the row is another one than when the run was planned. "
-            "Leave the file as it is while it is in use."
+            f"{plain.shown}, {_spot(plain, place.line)}: the row is another one than when the run was "
+            "planned. Leave the file as it is while it is in use."
         ) from None
 
 
@@ -163,13 +166,14 @@ def _entries(raw: RawRow, form: Format, label: str) -> Sequence[Entry]:
     return form.read(Row(fields_of(raw.content), label))
 
 
-def _where(plain: Plain, line: int) -> str:
-    return f"{plain.shown}, {plain.unit} {line}"
+def _spot(plain: Plain, line: int, nth: int = 1) -> str:
+    return f"{plain.unit} {line}" + (f" ({nth}. row in it)" if nth > 1 else "")
 
 
-def _item(entry: Entry, line: int) -> str:
+def _item(entry: Entry, raw: RawRow) -> str:
     """The conversation's name: the data set's own, or its line."""
-    name = f"line-{line}" if entry.key is None else _safe(entry.key)
+    line = f"line-{raw.line}" + (f".{raw.nth}" if raw.nth > 1 else "")
+    name = line if entry.key is None else _safe(entry.key)
     return f"{name}/{entry.part}" if entry.part else name
 
 
@@ -183,8 +187,8 @@ def _rank(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
 
 
-def _repeated(names: array[int], lines: array[int]) -> dict[int, int]:
-    """Lines whose name an earlier line has, with that line."""
+def _repeated(names: array[int], rows: array[int]) -> dict[int, int]:
+    """Rows whose name an earlier row has, with that row."""
     import numpy as np
 
     if not names:
@@ -192,4 +196,4 @@ def _repeated(names: array[int], lines: array[int]) -> dict[int, int]:
     ranks = np.frombuffer(names, np.uint64)
     order = np.argsort(ranks, kind="stable")
     same = np.flatnonzero(ranks[order][1:] == ranks[order][:-1])
-    return {lines[order[at + 1]]: lines[order[at]] for at in same.tolist()}
+    return {rows[order[at + 1]]: rows[order[at]] for at in same.tolist()}

@@ -33,12 +33,14 @@ class RawRow:
         line: Line of its first byte, from 1.
         content: Its bytes; empty if there is a problem.
         problem: Why it cannot be used.
+        nth: Which of the rows that begin in its line.
     """
 
     offset: int
     line: int
     content: bytes
     problem: str | None = None
+    nth: int = 1
 
 
 def raw_rows(path: Path) -> Iterator[RawRow]:
@@ -144,6 +146,7 @@ class _Brackets:
         self._in_text = False
         self._skip = 0  # bytes after a backslash that a chunk's end cut off
         self._begin: tuple[int, int] | None = None  # offset and line of the element at hand
+        self._nth = self._last_line = 0
         self._held = bytearray()
         self._length = 0
 
@@ -190,8 +193,10 @@ class _Brackets:
     def _taken(self) -> RawRow:
         assert self._begin is not None
         offset, line = self._begin
+        self._nth = self._nth + 1 if line == self._last_line else 1
+        self._last_line = line
         problem = _too_long(self._length) if self._length > MAX_ROW_BYTES else None
-        found = RawRow(offset, line, b"" if problem else bytes(self._held), problem)
+        found = RawRow(offset, line, b"" if problem else bytes(self._held), problem, self._nth)
         self._begin, self._length = None, 0
         self._held.clear()
         return found

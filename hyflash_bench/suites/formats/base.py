@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hyflash_bench.suites.conversation import UserTurn
 
-__all__ = ["BadRow", "Entry", "Format", "Row"]
+__all__ = ["BadRow", "Entry", "Format", "Row", "name_of"]
 
 
 class BadRow(Exception):
@@ -26,6 +27,7 @@ class Entry:
         part: Its name within the row, where a row holds several.
         category: As the data set groups it; "" for none.
         system: System message.
+        document: Name of the text that it is about, see :func:`name_of`; "" for one of its own.
     """
 
     turns: tuple[UserTurn, ...]
@@ -33,6 +35,7 @@ class Entry:
     part: str = ""
     category: str = ""
     system: str | None = None
+    document: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +139,11 @@ class Format:
     name: str
     fields: str
     read: Callable[[Row], Sequence[Entry]]
+
+
+def name_of(text: str) -> str:
+    """The same name for the same text, in whichever row or file it comes."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _kind(value: object) -> str:

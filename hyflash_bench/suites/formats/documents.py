@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 from hyflash_bench.suites.conversation import Expected, UserTurn
-from hyflash_bench.suites.formats.base import BadRow, Entry, Format, Row
+from hyflash_bench.suites.formats.base import BadRow, Entry, Format, Row, name_of
 
 __all__ = ["FORMATS"]
 
@@ -33,20 +33,21 @@ def _longbench(row: Row) -> Sequence[Entry]:
         text = f"{context}\n\nHow many different paragraphs are there above? Reply with the number only."
     else:
         text = f"{context}\n\n{_BRIEFLY}\n\n{question}" if question else f"{context}\n\n{_SUMMARISE}"
-    return [Entry((UserTurn(text, expected),), row.name("_id"), category=name)]
+    return [Entry((UserTurn(text, expected),), row.name("_id"), category=name, document=name_of(context))]
 
 
 def _longbench_v2(row: Row) -> Sequence[Entry]:
+    context = row.filled("context")
     choices = "\n".join(f"{letter}. {row.filled(f'choice_{letter}')}" for letter in "ABCD")
     answer = row.filled("answer").strip()
     if answer not in set("ABCD"):
         raise BadRow(f"key 'answer' is {answer!r}, not A, B, C or D")
     text = (
-        f"{row.filled('context')}\n\n{row.filled('question')}\n\n{choices}\n\n"
+        f"{context}\n\n{row.filled('question')}\n\n{choices}\n\n"
         "Answer from the text above. Reply with the letter only."
     )
-    entry = UserTurn(text, Expected("choice", (answer,)))
-    return [Entry((entry,), row.name("_id"), category=row.text("domain", ""))]
+    turn = UserTurn(text, Expected("choice", (answer,)))
+    return [Entry((turn,), row.name("_id"), category=row.text("domain", ""), document=name_of(context))]
 
 
 def _ruler(row: Row) -> Sequence[Entry]:
@@ -62,8 +63,9 @@ def _leval(row: Row) -> Sequence[Entry]:
     document, instructions = row.filled("input"), row.texts("instructions")
     if row.has("outputs") and len(row.fields["outputs"]) != len(instructions):
         raise BadRow(f"{len(instructions)} instructions have {len(row.fields['outputs'])} outputs")
+    about = name_of(document)
     return [
-        Entry((UserTurn(f"{document}\n\n{text}"),), part=str(number), category=row.file)
+        Entry((UserTurn(f"{document}\n\n{text}"),), part=str(number), category=row.file, document=about)
         for number, text in enumerate(instructions, start=1)
     ]
 
@@ -74,12 +76,14 @@ def _qmsum(row: Row) -> Sequence[Entry]:
     if not said:
         raise BadRow("key 'meeting_transcripts' is an empty list")
     meeting = "\n".join(said)
+    about = name_of(meeting)
     found = []
     for kind in ("general", "specific"):
         queries = row.rows(f"{kind}_query_list") if row.has(f"{kind}_query_list") else []
         for number, query in enumerate(queries, start=1):
             text = f"{meeting}\n\n{_BRIEFLY}\n\n{query.filled('query')}"
-            found.append(Entry((UserTurn(text),), part=f"{kind}-{number}", category=kind))
+            part = f"{kind}-{number}"
+            found.append(Entry((UserTurn(text),), part=part, category=kind, document=about))
     if not found:
         raise BadRow("it has no query: general_query_list and specific_query_list are empty")
     return found
@@ -91,12 +95,13 @@ _LOCOMO = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: 
 def _locomo(row: Row) -> Sequence[Entry]:
     """A conversation for each question about the months of talk of two people."""
     talk = _sessions(row.row("conversation"))
+    key, about = row.name("sample_id"), name_of(talk)
     found = []
     for number, question in enumerate(row.rows("qa"), start=1):
         label = question.fields.get("category")
         text = f"{talk}\n\n{_BRIEFLY}\n\n{question.filled('question')}"
         category = _LOCOMO.get(label, "") if isinstance(label, int) else ""
-        found.append(Entry((UserTurn(text),), row.name("sample_id"), part=str(number), category=category))
+        found.append(Entry((UserTurn(text),), key, str(number), category, document=about))
     if not found:
         raise BadRow("key 'qa' is an empty list")
     return found

@@ -70,9 +70,9 @@ class Answers(Part):
             groups.append(file.label)
             talks.append(self._talk(prompt, rng))
         seed = rng_of(self._seed, self.name, unit).getrandbits(63)
-        grown = grow(self._target, talks, context + spec.new_tokens, spec.talk, seed, on_tokens)
-        for tokens, roles, group in zip(*grown, groups, strict=True):
-            yield Document(tokens, roles, group)
+        length = context + spec.new_tokens
+        grown = grow(self._target, talks, length, spec.talk, seed, on_tokens, self.requires)
+        yield from grown.documents(groups)
 
     def _plan(self, max_tokens: int) -> tuple[int, int]:
         total = 0

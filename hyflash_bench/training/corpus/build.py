@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hyflash_bench.drafters.base import Requires
 from hyflash_bench.spec.corpus import CorpusRecipe
 from hyflash_bench.suites import ChatTokenizer
 from hyflash_bench.suites.sources import Progress
 from hyflash_bench.targets.target import Target
 from hyflash_bench.training.corpus.answers import Answers
 from hyflash_bench.training.corpus.documents import Documents
+from hyflash_bench.training.corpus.keeper import FeatureKeeper
 from hyflash_bench.training.corpus.manifest import Manifest, PartCounts, TargetStamp
 from hyflash_bench.training.corpus.overlap import Overlap, suites_overlap
 from hyflash_bench.training.corpus.part import Part
 from hyflash_bench.training.corpus.plan import chosen_parts, planned_tokens
 from hyflash_bench.training.corpus.selftalk import SelfTalk
-from hyflash_bench.training.corpus.store import CorpusWriter
+from hyflash_bench.training.corpus.store import Corpus, CorpusWriter
 from hyflash_bench.training.corpus.texts import CorpusTexts, files_of_suites
+from hyflash_bench.training.features import FeatureStore
 
 __all__ = ["BuildStatus", "build_corpus"]
 
@@ -59,6 +63,7 @@ def build_corpus(
     texts_folder: Path,
     parts: Sequence[str] = (),
     max_tokens: int | None = None,
+    requires: Requires | None = None,
     on_status: OnStatus = lambda _: None,
     progress: Progress | None = None,
 ) -> Manifest:
@@ -71,6 +76,7 @@ def build_corpus(
         texts_folder: What paths of texts in the recipe are relative to.
         parts: Only these parts; all by default.
         max_tokens: Most tokens in all, shared among the recipe's parts as it shares them.
+        requires: Features to keep of all that is written, where trainings look for them; None for none.
         on_status: Told often how far the build is.
         progress: Called with lines about fetches and suites.
 
@@ -79,7 +85,7 @@ def build_corpus(
 
     Raises:
         UnknownName: A part that the recipe has not got.
-        DataError: The folder holds another corpus, or cannot be written.
+        DataError: The folder holds another corpus, or cannot be written; the disk is too small.
         DownloadError: A text cannot be fetched.
     """
     wanted = chosen_parts(recipe, parts)
@@ -93,11 +99,25 @@ def build_corpus(
     )
     planned = planned_tokens(recipe, max_tokens)
     texts = CorpusTexts(recipe.sources, texts_folder, files_of_suites())
-    with CorpusWriter(folder, manifest) as writer:
+    say = progress or _silent
+    keeper = None if requires is None else FeatureKeeper(folder, target.info, requires)
+    on_shard = None if keeper is None else keeper.finish_shard
+    with CorpusWriter(folder, manifest, on_shard) as writer, keeper or nullcontext():
+        if keeper is not None:
+            missing = sum(max(0, planned[name] - writer.num_tokens(name)) for name in wanted)
+            say(keeper.require_room(missing))
         for name in wanted:
             part = _make(name, recipe, target, texts=texts, max_tokens=planned[name], progress=progress)
-            _build_part(part, writer, overlap, on_status)
-        return writer.manifest
+            _build_part(part, writer, overlap, on_status, keeper)
+        built = writer.manifest
+    if requires is not None and built.shards:
+        # What the target has not written itself, or wrote when nobody kept its features.
+        FeatureStore(Corpus.open(folder, target.info), target, requires).fill_all(say)
+    return built
+
+
+def _silent(line: str) -> None:
+    """Nobody wants to know."""
 
 
 def _make(name: str, recipe: CorpusRecipe, target: Target, *, texts: CorpusTexts, **limits: Any) -> Part:
@@ -110,7 +130,10 @@ def _make(name: str, recipe: CorpusRecipe, target: Target, *, texts: CorpusTexts
     return SelfTalk(recipe.self_talk, recipe.seed, target, limits["max_tokens"])
 
 
-def _build_part(part: Part, writer: CorpusWriter, overlap: Overlap, on_status: OnStatus) -> None:
+def _build_part(
+    part: Part, writer: CorpusWriter, overlap: Overlap, on_status: OnStatus, keeper: FeatureKeeper | None
+) -> None:
+    part.requires = None if keeper is None else keeper.requires
     began, before = time.monotonic(), writer.num_tokens(part.name)
     fresh = 0
 
@@ -137,6 +160,8 @@ def _build_part(part: Part, writer: CorpusWriter, overlap: Overlap, on_status: O
                 writer.leave_out(part.name)
             else:
                 writer.add(part.name, document.tokens, document.roles, group=document.group)
+                if keeper is not None:
+                    keeper.add(document)
         writer.finish_unit(part.name)
         tell()
     writer.flush()

@@ -10,6 +10,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from hyflash_bench.drafters.base import Requires
+
 __all__ = ["Document", "OnTokens", "Part", "rng_of"]
 
 OnTokens = Callable[[int], None]
@@ -24,11 +26,13 @@ class Document:
         tokens: ``[n]``.
         roles: ``[n]``, see :class:`hyflash_bench.training.corpus.store.Role`.
         group: The text that it was cut from, if from any.
+        features: ``[n, width]`` of its tokens, where the target came by and they were asked for.
     """
 
     tokens: Tensor
     roles: Tensor
     group: str | None = None
+    features: Tensor | None = None
 
 
 class Part(ABC):
@@ -40,11 +44,13 @@ class Part(ABC):
     Attributes:
         num_units: How many there are.
         planned_tokens: What they will give, more or less.
+        requires: Features that documents are to bring along where the target writes them; None for none.
     """
 
     name: ClassVar[str]
     num_units: int
     planned_tokens: int
+    requires: Requires | None = None
 
     @abstractmethod
     def documents(self, unit: int, on_tokens: OnTokens) -> Iterator[Document]:

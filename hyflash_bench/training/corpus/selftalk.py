@@ -43,9 +43,8 @@ class SelfTalk(Part):
         spec = self._spec
         talks = [self._talk(unit, row) for row in range(spec.rows)]
         seed = rng_of(self._seed, self.name, unit).getrandbits(63)
-        grown = grow(self._target, talks, spec.length, spec.talk, seed, on_tokens)
-        for tokens, roles in zip(*grown, strict=True):
-            yield Document(tokens, roles)
+        grown = grow(self._target, talks, spec.length, spec.talk, seed, on_tokens, self.requires)
+        yield from grown.documents([None] * spec.rows)
 
     def _talk(self, wave: int, row: int) -> Talk:
         rng = rng_of(self._seed, self.name, wave, row)

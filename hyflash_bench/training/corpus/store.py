@@ -16,7 +16,7 @@ before a kill stays, and the builder goes on behind it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
 from types import TracebackType
@@ -69,10 +69,11 @@ class Corpus:
         manifest: What it says about itself.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, tensors: dict[str, Tensor]) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, shards: Sequence[dict[str, Tensor]]) -> None:
         self.folder = folder
         self.manifest = manifest
-        self._tensors = tensors
+        self._counts = [len(shard["starts"]) for shard in shards]
+        self._tensors = tensors = _joined(shards)
         self._ends = torch.cat(
             [tensors["starts"][1:], tensors["tokens"].new_tensor([len(tensors["tokens"])])]
         )
@@ -94,12 +95,18 @@ class Corpus:
         if not manifest.shards:
             raise DataError(f"The corpus {folder} is empty. Build it with: hyflash-bench corpus build")
         shards = [_read_shard(folder / name, digest) for name, digest in sorted(manifest.shards.items())]
-        return cls(folder, manifest, _joined(shards))
+        return cls(folder, manifest, shards)
 
     @property
     def hash(self) -> str:
         """SHA-256 over the sorted hashes of the shards."""
         return self.manifest.corpus_hash
+
+    @property
+    def shards(self) -> list[tuple[str, int]]:
+        """Hash and number of documents of each shard, in the order of the documents."""
+        digests = [digest for _, digest in sorted(self.manifest.shards.items())]
+        return list(zip(digests, self._counts, strict=True))
 
     @property
     def num_documents(self) -> int:
@@ -163,14 +170,17 @@ class CorpusWriter:
     Args:
         folder: Made if missing; a corpus that is there already is continued.
         manifest: Target, recipe and names of the parts; its counts are used for a new corpus only.
+        on_shard: Called with the hash of each shard, once it is whole and before the manifest names it.
 
     Raises:
         DataError: The folder holds a corpus of another target or recipe.
         RunLocked: Another process is writing to it.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self._folder = folder
+    def __init__(
+        self, folder: Path, manifest: Manifest, on_shard: Callable[[str], None] | None = None
+    ) -> None:
+        self._folder, self._on_shard = folder, on_shard
         self._lock = FileLock(folder / ".lock")
         self._manifest = manifest
         self._pending: list[tuple[Tensor, Tensor, int, int]] = []
@@ -256,6 +266,8 @@ class CorpusWriter:
             path = self._folder / f"{len(shards):04d}.safetensors"
             _write_shard(path, self._pending)
             shards[path.name] = sha256_of(path)
+            if self._on_shard is not None:
+                self._on_shard(shards[path.name])
         parts = tuple(PartCounts(name=name, **counts) for name, counts in self._counts.items())
         updated = self._manifest.model_copy(update={"parts": parts, "shards": shards})
         self._manifest = updated.write(self._folder)

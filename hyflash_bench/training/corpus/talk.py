@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
+from hyflash_bench.drafters.base import Requires
 from hyflash_bench.spec.corpus import TalkSpec
 from hyflash_bench.targets.target import Target
+from hyflash_bench.training.corpus.part import Document
 from hyflash_bench.training.corpus.store import Role
 from hyflash_bench.training.corpus.template import TurnTokens
+from hyflash_bench.training.features import rows_of
 
-__all__ = ["Talk", "grow"]
+__all__ = ["Grown", "Talk", "grow"]
 
 
 class Talk:
@@ -102,6 +106,36 @@ class Talk:
         return self._rng.choice(self._spec.reply_limits) if self._is_reply else self._spec.user_limit
 
 
+class Grown(NamedTuple):
+    """Conversations that have grown to a length.
+
+    Attributes:
+        tokens: ``[N, S]`` int64.
+        roles: ``[N, S]`` uint8.
+        features: ``[N, S, width]`` bfloat16, what the target computed on the way; None if not asked for.
+    """
+
+    tokens: Tensor
+    roles: Tensor
+    features: Tensor | None
+
+    @classmethod
+    def begun(cls, num_rows: int, length: int, requires: Requires | None, hidden_size: int) -> Self:
+        """Room for what is to be said."""
+        width = 0 if requires is None else (len(requires.taps) + 1) * hidden_size
+        return cls(
+            torch.zeros(num_rows, length, dtype=torch.int64),
+            torch.zeros(num_rows, length, dtype=torch.uint8),
+            torch.empty(num_rows, length, width, dtype=torch.bfloat16) if width else None,
+        )
+
+    def documents(self, groups: Iterable[str | None]) -> Iterator[Document]:
+        """Each conversation as a document of its group."""
+        features = [None] * len(self.tokens) if self.features is None else self.features
+        for parts in zip(self.tokens, self.roles, groups, features, strict=True):
+            yield Document(*parts)
+
+
 @torch.inference_mode()
 def grow(
     target: Target,
@@ -110,7 +144,8 @@ def grow(
     spec: TalkSpec,
     seed: int,
     on_tokens: Callable[[int], None] | None = None,
-) -> tuple[Tensor, Tensor]:
+    requires: Requires | None = None,
+) -> Grown:
     """Let conversations grow to a length.
 
     Args:
@@ -120,18 +155,24 @@ def grow(
         spec: From how many tokens is drawn.
         seed: Of the draws.
         on_tokens: Told how many tokens each step added.
-
-    Returns:
-        Tokens ``[N, S]`` int64 and roles ``[N, S]`` uint8.
+        requires: Features to keep of all tokens, which costs one more step; None for none.
     """
     generator = torch.Generator().manual_seed(seed)
-    tokens = torch.zeros(len(talks), length, dtype=torch.int64)
-    roles = torch.zeros(len(talks), length, dtype=torch.uint8)
+    grown = Grown.begun(len(talks), length, requires, target.info.hidden_size)
     rows = target.new_rows(len(talks), length)
+
+    def read(stop: int) -> Tensor:
+        """Logits behind what was said up to there; features go where they belong."""
+        fresh = slice(rows.length, stop)
+        logits, features = rows.append(grown.tokens[:, fresh], requires or Requires())
+        if requires is not None and grown.features is not None:
+            grown.features[:, fresh] = rows_of(features, requires)
+        return logits
+
     known = min(length, *(talk.num_forced for talk in talks))
     for index, talk in enumerate(talks):
-        tokens[index, :known] = torch.tensor([talk.say(0, 0)[0] for _ in range(known)])
-    logits = rows.append(tokens[:, :known])
+        grown.tokens[index, :known] = torch.tensor([talk.say(0, 0)[0] for _ in range(known)])
+    logits = read(known)
     _tell(on_tokens, known * len(talks))
     for position in range(known, length):
         temperatures = torch.tensor([talk.temperature for talk in talks])
@@ -139,11 +180,11 @@ def grow(
         said = [
             talk.say(*choice) for talk, choice in zip(talks, zip(likeliest, drawn, strict=True), strict=True)
         ]
-        tokens[:, position], roles[:, position] = torch.tensor(said).T
+        grown.tokens[:, position], grown.roles[:, position] = torch.tensor(said).T
         _tell(on_tokens, len(talks))
-        if position + 1 < length:
-            logits = rows.append(tokens[:, position : position + 1])
-    return tokens, roles
+        if requires is not None or position + 1 < length:
+            logits = read(position + 1)
+    return grown
 
 
 def _choices(

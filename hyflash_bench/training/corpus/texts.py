@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from hyflash_bench.data import data_folder
 from hyflash_bench.errors import DataError
-from hyflash_bench.spec.corpus import TextsSpec
-from hyflash_bench.spec.suite import SourceSpec
+from hyflash_bench.spec.corpus import RowsSource, TextSource, TextsSpec
 from hyflash_bench.spec.yaml import read_yaml
 from hyflash_bench.suites.sources import Library, Progress
+from hyflash_bench.training.corpus.rows import RowTexts
 
 __all__ = ["CorpusTexts", "TextFile", "files_of_suites"]
 
@@ -46,8 +47,14 @@ class CorpusTexts:
         excluded: Paths of files that must not be used, whatever their source.
     """
 
-    def __init__(self, sources: Mapping[str, SourceSpec], folder: Path, excluded: frozenset[str]) -> None:
-        self._library = Library(sources, folder)
+    def __init__(self, sources: Mapping[str, TextSource], folder: Path, excluded: frozenset[str]) -> None:
+        self._rows = {
+            name: RowTexts(source, folder)
+            for name, source in sources.items()
+            if isinstance(source, RowsSource)
+        }
+        others = {name: source for name, source in sources.items() if not isinstance(source, RowsSource)}
+        self._library = Library(others, folder)
         self._excluded = excluded
 
     def files(self, texts: Sequence[TextsSpec], progress: Progress | None = None) -> list[TextFile]:
@@ -57,23 +64,32 @@ class CorpusTexts:
             DataError: A pattern matches nothing, or nothing but what suites use.
             DownloadError: A source cannot be fetched.
         """
-        self._library.prepare({one.source for one in texts}, progress)
+        named = {one.source for one in texts}
+        self._library.prepare(named - self._rows.keys(), progress)
+        for name in sorted(named & self._rows.keys()):
+            self._rows[name].prepare(progress)
         found = []
         for one in texts:
-            names = [
-                file for file in self._library.files(one.source, one.files) if file not in self._excluded
-            ]
+            names = [file for file in self._matching(one) if file not in self._excluded]
             if not names:
                 raise DataError(
-                    f"Every file of source {one.source!r} that matches {', '.join(one.files)} is used by a "
-                    "shipped suite, so none may be trained on. Ask for other files."
+                    f"No text of source {one.source!r} that matches {', '.join(one.files)} may be used: "
+                    "there is none, or shipped suites use all of them. Ask for others."
                 )
             found += [TextFile(one.source, file, one.weight / len(names)) for file in names]
         return found
 
     def read(self, file: TextFile) -> str:
         """The text of a file, without space around it."""
-        return self._library.read(file.source, file.file).strip()
+        rows = self._rows.get(file.source)
+        return (rows.read(file.file) if rows else self._library.read(file.source, file.file)).strip()
+
+    def _matching(self, texts: TextsSpec) -> Sequence[str]:
+        """Names of the files, or rows, that are asked for."""
+        rows = self._rows.get(texts.source)
+        if rows is None:
+            return self._library.files(texts.source, texts.files)
+        return [name for name in rows.names if any(fnmatchcase(name, pattern) for pattern in texts.files)]
 
 
 def files_of_suites() -> frozenset[str]:

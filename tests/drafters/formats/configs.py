@@ -84,6 +84,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
             "block_size": 8,
             "mask_token_id": 151669,
             "target_layer_ids": [5, 19, 33],
+            "input_embedding_scale": 2.0,
             "output_multiplier": 0.5,
             "final_logit_softcapping": 20.0,
         },

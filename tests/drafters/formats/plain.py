@@ -109,7 +109,7 @@ def dflash(
     context = torch.cat(rows, dim=-1)[:anchor].double() @ tensors["fc.weight"].T
     context = norm(context, tensors["hidden_norm.weight"], eps)
     block = torch.tensor([int(tokens[anchor])] + [inner["mask_token_id"]] * (size - 1))
-    x = embedding.double()[block]
+    x = embedding.double()[block] * inner.get("input_embedding_scale", 1.0)
     before, own = torch.arange(anchor), torch.arange(anchor, anchor + size)
     for index in range(layers["num_hidden_layers"]):
         layer = Layer(tensors, f"layers.{index}", layers)

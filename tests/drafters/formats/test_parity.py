@@ -15,6 +15,7 @@ from torch import Tensor
 from hyflash_bench.drafters import Draft, Drafter
 from hyflash_bench.drafters.formats import load_drafter
 from hyflash_bench.drafters.networks import public
+from hyflash_bench.errors import DrafterError
 from tests.drafters.fakes import sampler
 from tests.drafters.formats import plain
 from tests.drafters.formats.configs import DFLASH, EAGLE, EAGLE3, MEDUSA
@@ -78,8 +79,9 @@ def theirs(name: str, anchor: int) -> Tensor:
     return plain.eagle(config, tensors, states(which), TEXT, anchor, NUM_STEPS, *matrices)
 
 
-def gaps(drafter: Drafter, name: str) -> Iterator[float]:
-    features = features_of(TEXT, drafter.requires, family(name))
+def gaps(drafter: Drafter, name: str, *, rows_late: int = 0) -> Iterator[float]:
+    given = features_of(TEXT, drafter.requires, family(name))
+    features = given.rows((torch.arange(len(TEXT)) - rows_late).clamp(min=0))
     for anchor in anchors_along(drafter, TEXT, features, PROMPT, PATTERN):
         expected = theirs(name, anchor)
         found = ours(drafter, anchor)
@@ -103,7 +105,8 @@ def test_the_dynamic_tree_is_that_of_the_plain_form(name: str, tmp_path: Path) -
     config = scaled(name)
     tensors, matrices = tensors_of(name, config), target_matrices("llama")
     features = features_of(TEXT, drafter.requires)
-    ids = drafter.network.head.draft_ids
+    moved = tensors.get("d2t", torch.zeros(layers_of(config)["vocab_size"], dtype=torch.int64))
+    ids = torch.arange(len(moved)) + moved
     for anchor in anchors_along(drafter, TEXT, features, PROMPT, [0, 3]):
         scores: dict[tuple[int, ...], float] = {}
         frontier: list[tuple[int, ...]] = [()]
@@ -122,6 +125,10 @@ def test_the_dynamic_tree_is_that_of_the_plain_form(name: str, tmp_path: Path) -
         expected = sorted(scores, key=lambda path: -scores[path])[:total]
         draft = drafter.draft(int(TEXT[anchor]), 64, sampler())
         assert {path_to(draft, node) for node in range(len(draft))} == set(expected)
+
+
+def layers_of(config: dict[str, Any]) -> dict[str, Any]:
+    return config.get("transformer_layer_config", config)
 
 
 def path_to(draft: Draft, node: int) -> tuple[int, ...]:
@@ -145,6 +152,57 @@ def test_a_tap_one_off_would_be_seen(name: str, tmp_path: Path) -> None:
     inner[ids] = [index - 1 for index in inner[ids]]
     folder = write(tmp_path / "shifted", name, config=config, tensors=tensors)
     assert min(gaps(load_drafter(folder, context(family(name))), name)) > 100 * TOLERANCE
+
+
+@pytest.mark.parametrize("name", [DFLASH[0], EAGLE3[0], *EAGLE, MEDUSA])
+def test_features_of_the_row_before_would_be_seen(name: str, tmp_path: Path) -> None:
+    drafter = load_drafter(write(tmp_path, name), context(family(name)))
+    assert min(gaps(drafter, name, rows_late=1)) > 100 * TOLERANCE
+
+
+@pytest.mark.parametrize("name", [DFLASH[0], EAGLE3[0], EAGLE[0], MEDUSA])
+def test_proposals_one_slot_off_would_be_seen(name: str, tmp_path: Path) -> None:
+    drafter = load_drafter(write(tmp_path, name), context(family(name)))
+    features = features_of(TEXT, drafter.requires, family(name))
+    for anchor in anchors_along(drafter, TEXT, features, PROMPT, [0]):
+        found, expected = ours(drafter, anchor), theirs(name, anchor)
+        assert float((found[1:] - expected[:-1]).abs().max()) > 100 * TOLERANCE
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_drafter_may_be_narrower_than_its_target(tmp_path: Path, is_whole: bool) -> None:
+    name = "Llama-3.1-8B-Instruct-speculator.eagle3"
+    config = scaled(name) | {"target_hidden_size": 48}
+    config["transformer_layer_config"]["hidden_size"] = 32
+    if is_whole:
+        config["draft_vocab_size"] = config["transformer_layer_config"]["vocab_size"]
+    tensors = tensors_of(name, config)
+    tensors["fc.weight"] = torch.randn(32, 3 * 48, generator=torch.Generator().manual_seed(1)) / 12
+    if is_whole:
+        del tensors["d2t"], tensors["t2d"]
+    folder = write(tmp_path / "whole", name, config=config, tensors=tensors)
+    drafter = load_drafter(folder, context())
+    matrices = target_matrices("llama")
+    features = features_of(TEXT, drafter.requires)
+    for anchor in anchors_along(drafter, TEXT, features, PROMPT, PATTERN):
+        expected = plain.eagle(config, tensors, states("llama"), TEXT, anchor, NUM_STEPS, *matrices)
+        assert float((ours(drafter, anchor) - expected).abs().max()) < TOLERANCE
+    for lent in ("embed_tokens.weight", "lm_head.weight"):
+        rest = {key: value for key, value in tensors.items() if key != lent}
+        folder = write(tmp_path / lent, name, config=config, tensors=rest)
+        with pytest.raises(DrafterError, match=f"lacks tensors: {lent}"):
+            load_drafter(folder, context())
+
+
+def test_the_layer_has_either_name(tmp_path: Path) -> None:
+    """SafeAILab calls it midlayer, others layers.0; what is computed is the same."""
+    name = EAGLE3[0]
+    config = scaled(name)
+    tensors = tensors_of(name, config)
+    renamed = {key.replace("midlayer.", "layers.0."): value for key, value in tensors.items()}
+    assert renamed.keys() != tensors.keys()
+    drafter = load_drafter(write(tmp_path, name, config=config, tensors=renamed), context())
+    assert max(gaps(drafter, name)) < TOLERANCE
 
 
 @pytest.mark.parametrize("name", [*DFLASH, *EAGLE3, *EAGLE])

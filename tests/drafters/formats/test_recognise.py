@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from hyflash_bench.errors import DrafterError, MissingDependency, SpecError
 from hyflash_bench.spec.baselines import checkpoint_folder, shipped_baselines
 from hyflash_bench.spec.drafter import DrafterSpec
 from hyflash_bench.spec.formats.dflash import default_taps, read_dflash
+from hyflash_bench.spec.formats.names import tensor_names
 from hyflash_bench.spec.formats.recognise import is_hub_id, recognise
 from tests.drafters.formats.configs import CONFIGS, DFLASH, EAGLE, EAGLE3, MEDUSA
 from tests.drafters.formats.published import context, write
@@ -135,33 +137,45 @@ def test_a_hub_id_is_read_from_the_cache_or_said_to_be_missing(
     assert load_drafter("org/there@main", context()).name == "eagle"
 
 
-@pytest.mark.parametrize("name", [DFLASH[0], EAGLE3[0], EAGLE[0], MEDUSA])
-def test_planning_leaves_their_bytes_to_the_loaded_drafter(name: str, tmp_path: Path) -> None:
-    from hyflash_bench.memory.catalog import form_of
-    from hyflash_bench.memory.lookup import networks_of
-    from hyflash_bench.memory.shapes import shape_of
-    from tests.targets.families import make_model
+@pytest.mark.parametrize("is_legacy", [False, True])
+def test_names_are_read_from_pickles_without_running_them(tmp_path: Path, is_legacy: bool) -> None:
+    tensors = {"fc.weight": torch.ones(2, 4), "layers.0.mlp.up_proj.weight": torch.ones(3)}
+    torch.save(tensors, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=not is_legacy)
+    assert tensors.keys() <= tensor_names(tmp_path)
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    assert tensor_names(tmp_path) == tensors.keys()
+    (tmp_path / "model.safetensors").write_bytes(b"\xff" * 20)
+    assert tensor_names(tmp_path) == frozenset()
 
-    spec = DrafterSpec.from_text(str(write(tmp_path, name)))
-    shape = shape_of(make_model("llama").config.to_dict(), "tiny")
-    assert form_of(spec, shape) is None
-    kept = networks_of([spec], "tiny").get(spec.label)
-    for file in tmp_path.iterdir():
-        file.unlink()
-    assert kept is None or form_of(spec, shape, network=kept) is None
+
+@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin", "medusa_lm_head.pt"])
+def test_names_of_a_damaged_file_are_none_or_fewer(tmp_path: Path, file: str) -> None:
+    tensors = {"fc.weight": torch.ones(2, 4), "norm.weight": torch.ones(3)}
+    path = tmp_path / file
+    save_file(tensors, path) if path.suffix == ".safetensors" else torch.save(tensors, path)
+    content = path.read_bytes()
+    for seed in range(80):
+        draw = Random(seed)
+        at = draw.randrange(len(content))
+        changed = bytearray(content[: len(content) if seed % 2 else at])
+        for _ in range(8):
+            if changed:
+                changed[draw.randrange(len(changed))] = draw.randrange(256)
+        path.write_bytes(changed)
+        assert len(tensor_names(tmp_path)) < 20
 
 
 def test_results_belong_to_the_files_that_were_read(tmp_path: Path) -> None:
-    from hyflash_bench.runner.plan import _drafter_version
+    from hyflash_bench.runner.plan import drafter_version
 
     folder, tree = write(tmp_path / "it", MEDUSA), tmp_path / "choices.json"
     tree.write_text("[[0]]")
     spec = DrafterSpec.from_text(f"{folder}:tree=true,tree_paths={tree}")
-    versions = [_drafter_version(spec, "any")]
+    versions = [drafter_version(spec, "any")]
     tree.write_text("[[0], [1]]")
-    versions.append(_drafter_version(spec, "any"))
+    versions.append(drafter_version(spec, "any"))
     tensors = torch.load(folder / "medusa_lm_head.pt", weights_only=True)
     torch.save({name: tensor + 1 for name, tensor in tensors.items()}, folder / "medusa_lm_head.pt")
-    versions.append(_drafter_version(spec, "any"))
+    versions.append(drafter_version(spec, "any"))
     assert len(set(versions)) == 3
     assert all(versions)

@@ -1,5 +1,6 @@
 """Other programs' numbers under this project's definitions, each worked out by hand."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -306,6 +307,28 @@ def test_a_format_can_be_named(tmp_path):
 def test_damaged_files_are_told_whatever_they_are_taken_for(tmp_path, content, name):
     with pytest.raises(DataError, match="results"):
         read_results(write(tmp_path, content), name)
+
+
+@pytest.mark.parametrize("name", ["spec-bench", "vllm-bench", "vllm-metrics", "aiperf"])
+def test_bad_bytes_are_told_with_their_line(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("HYFLASH_BENCH_CACHE", str(tmp_path / "cache"))
+    first = {
+        "spec-bench": json.dumps(answer()), "vllm-bench": json.dumps(bench()),
+        "vllm-metrics": "vllm:x 1.0", "aiperf": json.dumps(request()),
+    }[name]  # fmt: skip
+    good = first.encode() + b"\n"
+
+    def said(content: bytes, *, ending: str = "jsonl") -> str:
+        path = tmp_path / f"results.{ending}"
+        path.write_bytes(content)
+        with pytest.raises(DataError) as caught:
+            read_results(path, name)
+        return str(caught.value)
+
+    assert "line 2: it is not UTF-8 text" in said(good + b"vllm:caf\xe9 1.0\n")
+    assert "the packed file ends here, cut short" in said(gzip.compress(good)[:-9], ending="gz")
+    monkeypatch.setattr("hyflash_bench.suites.datafiles.scan.MAX_ROW_BYTES", 10_000)
+    assert "line 2: it has 20,001 bytes; at most 10,000 are read" in said(good + b"x" * 20_000 + b"\n")
 
 
 def test_what_is_imported_is_marked_with_its_source(tmp_path):

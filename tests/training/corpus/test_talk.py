@@ -7,6 +7,7 @@ import random
 import pytest
 import torch
 
+from hyflash_bench.drafters.base import Requires
 from hyflash_bench.errors import TargetError
 from hyflash_bench.spec.corpus import TalkSpec
 from hyflash_bench.suites import ChatTokenizer
@@ -14,6 +15,7 @@ from hyflash_bench.targets.target import Target
 from hyflash_bench.training.corpus.store import Role
 from hyflash_bench.training.corpus.talk import Talk, grow
 from hyflash_bench.training.corpus.template import TurnTokens
+from hyflash_bench.training.features import rows_of
 
 SPEC = TalkSpec(reply_limits=(6,), user_limit=5, top_k=8, greedy_share=0.5)
 STOP = 2
@@ -88,7 +90,7 @@ def test_turns_that_are_cut_short(turns: TurnTokens) -> None:
 
 
 def test_greedy_replies_are_what_the_target_would_say_alone(target: Target, turns: TurnTokens) -> None:
-    tokens, roles = grow(target, [talk(turns, seed) for seed in range(4)], LENGTH, SPEC, seed=1)
+    tokens, roles, _ = grow(target, [talk(turns, seed) for seed in range(4)], LENGTH, SPEC, seed=1)
 
     assert {int(role) for role in roles.unique()} == {0, 1, 2, 3}
     for row, by in zip(tokens, roles, strict=True):
@@ -108,3 +110,18 @@ def test_the_same_seed_says_the_same(target: Target, turns: TurnTokens) -> None:
 
     assert torch.equal(said(1), said(1))
     assert not torch.equal(said(1), said(2))
+
+
+def test_features_kept_on_the_way_are_those_of_a_pass_of_its_own(target: Target, turns: TurnTokens) -> None:
+    asked = Requires(taps=(0, 1), last_hidden=True)
+
+    plain, kept = (
+        grow(target, [talk(turns, seed) for seed in range(3)], 90, SPEC, 1, requires=requires)
+        for requires in (None, asked)
+    )
+
+    assert plain.features is None
+    assert torch.equal(plain.tokens, kept.tokens)
+    for row, features in zip(kept.tokens, kept.features, strict=True):
+        expected = rows_of(target.prefill(row, target.new_cache(90), asked).features, asked)
+        torch.testing.assert_close(features.float(), expected, rtol=2**-8, atol=1e-4)

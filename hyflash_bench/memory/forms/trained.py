@@ -1,133 +1,31 @@
-"""Drafters on paper: bytes held and cost of a step as functions of context length. No torch."""
+"""Drafters that are trained for a target, from the sizes of their networks."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hyflash_bench import footprint
-from hyflash_bench.memory.shapes import KVDtype, ModelShape, PassCost, WeightBits, kv_row_bytes
+from hyflash_bench.memory.forms.base import DrafterForm, Kind, Precision, at_most
+from hyflash_bench.memory.shapes import PassCost, kv_row_bytes
 
 if TYPE_CHECKING:
     from hyflash_bench.memory.shapes import Amount
 
-__all__ = [
-    "BlockForm",
-    "DrafterForm",
-    "EagleForm",
-    "MedusaForm",
-    "PlainForm",
-    "Precision",
-    "SmallModelForm",
-    "is_exact",
-]
-
-Kind = Literal["weights", "kv", "state", "buffer"]
-
-_SMALL_MODEL_ROWS = 512
-"""Tokens by which a small model's cache grows."""
-_NOTHING = PassCost(0.0, 0.0, 0.0)
+__all__ = ["BlockForm", "EagleForm", "MedusaForm"]
 
 # About how many operators torch starts in one call of a drafter, as its dispatcher counts them: they
-# take time whatever their size. A test holds these numbers to what is counted.
-_BLOCK_DRAFT, _BLOCK_DRAFT_LAYER, _BLOCK_READER, _MARKOV_TOKEN = 60, 86, 28, 5
+# take time whatever their size. What the compiled kernels do in one piece counts as none. A test holds
+# these numbers to what is counted.
+_BLOCK_DRAFT = 25
 _BLOCK_OBSERVE, _BLOCK_OBSERVE_LAYER = 24, 33
 _BLOCK_SHIFT, _BLOCK_SHIFT_LAYER, _BLOCK_WRITE = 19, 30, 85
 _EAGLE_TOKEN, _EAGLE_LEVEL, _EAGLE_OBSERVE = 120, 137, 65
 _MEDUSA_DRAFT, _MEDUSA_TREE, _MEDUSA_OBSERVE = 25, 5, 4
-_COPY_DRAFT, _COPY_OBSERVE = 62, 39
-
-
-class Precision(NamedTuple):
-    """Of a drafter's network: bytes of a number, and how keys and values are kept."""
-
-    element_bytes: int
-    kv_dtype: KVDtype
-
-
-class DrafterForm(ABC):
-    """A drafter on paper.
-
-    Attributes:
-        most_drafted: Most tokens that it proposes in one step, if it may.
-        num_features: Rows of the target's hidden size that it reads of each token.
-        note: What the numbers rest on where that is not a checkpoint; empty otherwise.
-    """
-
-    def __init__(self, most_drafted: int, note: str = "", num_features: int = 0) -> None:
-        self.most_drafted = most_drafted
-        self.note = note
-        self.num_features = num_features
-
-    @abstractmethod
-    def held(self, context_length: int) -> dict[Kind, int]:
-        """Bytes by kind after so many tokens; what is not held may be left out."""
-
-    @abstractmethod
-    def draft_cost(self, num_drafted: Amount, context_length: Amount) -> PassCost:
-        """To propose so many tokens."""
-
-    @abstractmethod
-    def observe_cost(self, num_tokens: Amount, context_length: Amount) -> PassCost:
-        """To take in so many verified tokens."""
-
-
-class PlainForm(DrafterForm):
-    """No network: what it does on the processor is known where a device's profile says it.
-
-    Args:
-        name: Of the routine in profiles; empty where there is nothing to do.
-    """
-
-    def __init__(self, most_drafted: int, bytes_per_token: int, note: str = "", name: str = "") -> None:
-        super().__init__(most_drafted, note)
-        self._bytes_per_token, self._name = bytes_per_token, name
-
-    def held(self, context_length: int) -> dict[Kind, int]:
-        """See :meth:`DrafterForm.held`."""
-        return {"buffer": self._bytes_per_token * context_length}
-
-    def draft_cost(self, num_drafted: Amount, context_length: Amount) -> PassCost:
-        """See :meth:`DrafterForm.draft_cost`."""
-        return PassCost(0.0, 0.0, routine=f"{self._name}.draft") if self._name else _NOTHING
-
-    def observe_cost(self, num_tokens: Amount, context_length: Amount) -> PassCost:
-        """See :meth:`DrafterForm.observe_cost`."""
-        return PassCost(0.0, 0.0, num_tokens, routine=f"{self._name}.observe") if self._name else _NOTHING
-
-
-def is_exact(form: DrafterForm) -> bool:
-    """Whether what is held follows from a checkpoint, or is nothing; no estimate and no plan."""
-    return not form.note
-
-
-class SmallModelForm(DrafterForm):
-    """Another model with a cache of its own."""
-
-    def __init__(self, most_drafted: int, shape: ModelShape, bits: WeightBits, kv: KVDtype) -> None:
-        super().__init__(most_drafted, "sizes of its configuration; a loaded one holds a few tables besides")
-        self._shape, self._bits, self._kv = shape, bits, kv
-
-    def held(self, context_length: int) -> dict[Kind, int]:
-        """See :meth:`DrafterForm.held`."""
-        rows = footprint.rounded_up(context_length + self.most_drafted, _SMALL_MODEL_ROWS)
-        return {
-            "weights": self._shape.weight_bytes(self._bits),
-            "kv": rows * self._shape.kv_bytes_per_token(self._kv),
-        }
-
-    def draft_cost(self, num_drafted: Amount, context_length: Amount) -> PassCost:
-        """See :meth:`DrafterForm.draft_cost`."""
-        cost = self._shape.pass_cost(1, context_length, bits=self._bits, kv_dtype=self._kv)
-        return replace(cost, num_passes=num_drafted)
-
-    def observe_cost(self, num_tokens: Amount, context_length: Amount) -> PassCost:
-        """See :meth:`DrafterForm.observe_cost`."""
-        # Verified tokens that it drafted itself are in its cache already.
-        return _NOTHING
+_COPY_DRAFT, _COPY_OBSERVE = 8, 39
 
 
 class _Trained(DrafterForm):
@@ -148,7 +46,7 @@ class _Trained(DrafterForm):
         self._head = config.draft_vocab_size * config.target.hidden_size
         self._row = kv_row_bytes(config.target.num_kv_heads, config.target.head_dim, precision.kv_dtype)
         self._queries = config.target.num_heads * config.target.head_dim
-        self._copy_keys = config.copy_window * config.copy_size
+        self._copy_keys = (config.copy_window + config.recall_rows) * config.copy_size
 
     def held(self, context_length: int) -> dict[Kind, int]:
         """See :meth:`DrafterForm.held`."""
@@ -223,7 +121,7 @@ class BlockForm(_Trained):
             num_layers=config.num_layers,
             score_flops=2 * scores,
             cache_bytes=cached,
-            num_operators=self._draft_operators(num_drafted),
+            num_operators=_BLOCK_DRAFT,
         )
 
     def observe_cost(self, num_tokens: Amount, context_length: Amount) -> PassCost:
@@ -247,12 +145,6 @@ class BlockForm(_Trained):
             return 0
         return config.num_layers * config.memory_heads * config.memory_key_dim * config.memory_value_dim
 
-    def _draft_operators(self, num_drafted: Amount) -> Amount:
-        config = self._config
-        layer = _BLOCK_DRAFT_LAYER + (_BLOCK_READER if self._num_state else 0)
-        markov = _MARKOV_TOKEN * num_drafted if config.markov_rank else 0
-        return _BLOCK_DRAFT + config.num_layers * layer + markov
-
     def _observe_operators(self, num_tokens: Amount) -> Amount:
         config = self._config
         each = _BLOCK_OBSERVE + config.num_layers * _BLOCK_OBSERVE_LAYER
@@ -265,9 +157,9 @@ class BlockForm(_Trained):
     def _attended(self, context_length: Amount) -> Amount:
         config = self._config
         if config.attention == "full":
-            return _at_most(context_length, self._limit) if self._limit else context_length
+            return at_most(context_length, self._limit) if self._limit else context_length
         # W to W + C - 1 rows in turn, so their mean.
-        return _at_most(context_length, footprint.window_rows(config) - (config.chunk - 1) / 2)
+        return at_most(context_length, footprint.window_rows(config) - (config.chunk - 1) / 2)
 
 
 class EagleForm(_Trained):
@@ -276,6 +168,7 @@ class EagleForm(_Trained):
     Args:
         levels: Of a tree; 0 for a chain.
         width: Rows of one level.
+        limit: So many of the last pairs only; 0 for all.
     """
 
     def __init__(
@@ -286,23 +179,30 @@ class EagleForm(_Trained):
         config: footprint.EagleSizes,
         levels: int = 0,
         width: int = 1,
+        limit: int = 0,
     ) -> None:
         num_features = len(config.taps) + config.last_hidden
         super().__init__(most_drafted, note, precision, config, footprint.eagle_parts(config), num_features)
-        self._config, self._levels, self._width = config, levels, width
+        self._config, self._levels, self._width, self._limit = config, levels, width, limit
         self._ahead = 1 + width * (levels - 1) if levels else config.num_slots
 
     def _working(self, context_length: int) -> footprint.Held:
         return footprint.eagle_held(
-            self._config, context_length, self._element, self._ahead, kv_row_bytes=self._row
+            self._config,
+            context_length,
+            self._element,
+            self._ahead,
+            limit=self._limit,
+            kv_row_bytes=self._row,
         )
 
     def _draft_cost(self, num_drafted: Amount, context_length: Amount) -> PassCost:
         layer = self._products("sides", "layers") + self._head
         # The first level has one row, the others as many as are gone on from.
         rows = (1 + self._width * (self._levels - 1)) / self._levels if self._levels else 1
-        scores = 2 * self._queries * rows * context_length
-        cached = context_length * self._row
+        keys = at_most(context_length, self._limit) if self._limit else context_length
+        scores = 2 * self._queries * rows * keys
+        cached = keys * self._row
         return PassCost(
             2 * (rows * layer + scores),
             self._element * layer + cached,
@@ -344,9 +244,3 @@ class MedusaForm(_Trained):
 
     def _observe_operators(self, num_tokens: Amount) -> Amount:
         return _MEDUSA_OBSERVE
-
-
-def _at_most(value: Amount, limit: float) -> Amount:
-    if isinstance(value, int | float):
-        return min(value, limit)
-    return value.clip(max=limit)
