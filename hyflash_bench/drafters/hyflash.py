@@ -62,7 +62,8 @@ class HyFlash(BlockDrafter):
         if network.copying is not None and network.copying.num_recalled:
             self._fixed_recall = Recall.of(network.copying)
         if self.options.memory == "foreign":
-            _read_foreign(folder / FOREIGN_FILE, self._fixed, self._fixed_recall)
+            size = network.config.draft_vocab_size
+            _read_foreign(folder / FOREIGN_FILE, self._fixed, self._fixed_recall, size)
 
     def _new_state(self) -> ContextState:
         return WindowState(self.network, self._fixed, kv_dtype=self.options.kv_dtype)
@@ -73,7 +74,7 @@ class HyFlash(BlockDrafter):
         return CopyState(self.network, self._fixed_recall, is_fixed=True)
 
 
-def _read_foreign(path: Path, state: Tensor, recall: Recall | None) -> None:
+def _read_foreign(path: Path, state: Tensor, recall: Recall | None, num_tokens: int) -> None:
     """Fill a state, and what is recalled if anything is, with what other documents left."""
     wanted = {"state": state}
     if recall is not None:
@@ -93,3 +94,8 @@ def _read_foreign(path: Path, state: Tensor, recall: Recall | None) -> None:
                 "Use the file that was written with the checkpoint."
             )
         own.copy_(found[name])
+    if recall is not None and not recall.is_of(num_tokens):
+        raise DrafterError(
+            f"{path}: recall.named leads out of the draft vocabulary of {num_tokens} tokens. "
+            "Use the file that was written with the checkpoint."
+        )

@@ -24,6 +24,7 @@ from hyflash_bench.drafters.formats.load import Network, read_network
 from hyflash_bench.drafters.networks.checkpoint import find_checkpoint
 from hyflash_bench.drafters.networks.compiled import compile_passes
 from hyflash_bench.drafters.networks.copy_state import CopyState
+from hyflash_bench.drafters.networks.native import load_kernels
 from hyflash_bench.drafters.networks.network import Anchor, DraftNetwork
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.errors import DrafterError
@@ -93,6 +94,7 @@ class TrainedDrafter(Drafter):
             self._recall(network, self.options.recall_rows)
         self._adopt(network, folder)
         self.network = network
+        load_kernels()  # compiled now, so that it is over before anything is timed
         if self.options.compile:
             compile_passes(network)
             self._try_out(context)
@@ -125,6 +127,12 @@ class TrainedDrafter(Drafter):
                     "does not copy. Leave it out, or take a checkpoint with a copy_window."
                 )
             return
+        slots, window = network.config.num_slots, network.copying.window
+        if num_rows and window < slots:
+            raise DrafterError(
+                f"{self.name}: recall_rows={num_rows} needs a checkpoint that copies from at least as many "
+                f"last rows as it has slots, {slots}; this one copies from {window}. Leave it out."
+            )
         network.copying.num_recalled = num_rows
         network.config = network.config.model_copy(update={"recall_rows": num_rows})
 

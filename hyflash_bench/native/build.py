@@ -102,6 +102,8 @@ def _build(package: str, name: str, compiler: str) -> tuple[Path, str]:
             check=True,
             timeout=300,
         )
+        with built.open("rb") as file:  # half a library would kill those who open it
+            os.fsync(file.fileno())
         built.replace(path)
     return path, digest
 

@@ -139,6 +139,9 @@ def _warm_up(target: Target) -> None:
     """Have passes allocate now what they allocate once: threads, kernels, buffers of libraries."""
     import torch
 
+    from hyflash_bench.drafters.networks.native import load_kernels
+
+    load_kernels()  # drafters come later, when the compiler would stand under the cap
     cache = target.new_cache(max(_WARM_UP))
     for num_tokens in _WARM_UP:
         target.prefill(torch.zeros(num_tokens, dtype=torch.int64), cache)

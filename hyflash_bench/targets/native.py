@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Iterable
 from ctypes import POINTER, Structure, byref, c_float, c_int, c_int64, c_void_p
 from functools import cache
@@ -120,7 +121,7 @@ class NativeDecoder:
             softcap=arch.attention_softcap or 0.0,
         )
         self._layers = (_Layer * len(arch.layers))(*map(self._layer, arch.layers))
-        self._scratch = torch.empty(0)
+        self._room = threading.local()
 
     @staticmethod
     def fits(arch: Architecture) -> bool:
@@ -152,8 +153,9 @@ class NativeDecoder:
         kept = {layer: torch.empty_like(out) for layer in taps}
         threads = torch.get_num_threads()
         needed = self.library.scratch_floats(byref(self._model), rows, view.start, threads)
-        if self._scratch.numel() < needed:
-            self._scratch = torch.empty(needed + needed // 4)
+        scratch = getattr(self._room, "scratch", None)
+        if scratch is None or scratch.numel() < needed:
+            scratch = self._room.scratch = torch.empty(needed + needed // 4)
         tables = [rotary[kind] for kind in self._kinds]
         views = [view.inner(window) for window in self._windows]
         self.library.decode(
@@ -174,7 +176,7 @@ class NativeDecoder:
                     within=_pointers(within for _, within in views),
                     taps=_pointers(map(kept.get, range(len(self._arch.layers)))),
                     x=out.data_ptr(),
-                    scratch=self._scratch.data_ptr(),
+                    scratch=scratch.data_ptr(),
                 )
             ),
             threads,

@@ -129,6 +129,9 @@ def test_what_is_recalled_is_an_option_of_any_network_that_copies(tmp_path: Path
     assert bytes_by_kind(asked.memory()) == bytes_by_kind(stored.memory()) == asked.memory_formula(30)
     with pytest.raises(DrafterError, match=r"recall_rows=4 asks .* does not copy"):
         opened(FullContext, saved(block("full-context"), tmp_path / "mute"), recall_rows=4)
+    narrow = saved(block("full-context", **COPYING | {"copy_window": 2}), tmp_path / "narrow")
+    with pytest.raises(DrafterError, match=r"as many last rows as it has slots, 4; this one copies from 2"):
+        opened(FullContext, narrow, recall_rows=4)
 
 
 @pytest.mark.parametrize("memory", ["zero", "foreign"])
@@ -157,6 +160,12 @@ def test_a_fixed_memory_recalls_nothing_of_the_text(memory: str, tmp_path: Path)
     expected = of_others.recall.named if memory == "foreign" else torch.full_like(recall.named, -1)
     assert torch.equal(recall.named, expected)
     assert bytes_by_kind(drafter.memory()) == drafter.memory_formula(30)
+    far = tensors["recall.named"].clone()
+    far[0, 1] = -2000
+    save_file(tensors | {"recall.named": far}, folder / FOREIGN_FILE)
+    if memory == "foreign":
+        with pytest.raises(DrafterError, match=r"leads out of the draft vocabulary"):
+            opened(HyFlash, folder, memory=memory)
     del tensors["recall.named"]
     save_file(tensors, folder / FOREIGN_FILE)
     if memory == "foreign":

@@ -98,6 +98,7 @@ class BlockDrafter(TrainedDrafter):
 
         The drafting form of :meth:`BlockNetwork.forward` at one anchor.
         """
+        along = along[: self.network.config.num_slots]
         anchor = self._anchor(last_token)
         logits = self._block_logits(anchor, len(along))
         before = torch.cat([anchor.place, self._places(along[:-1])])[: len(along)]

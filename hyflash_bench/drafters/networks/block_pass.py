@@ -55,6 +55,8 @@ class BlockPass:
             head_norm=network.head.norm.weight.data_ptr(),
         )
         self._layers = (CLayer * config.num_layers)(*map(_layer, network.layers))
+        # Whatever becomes of the network, what these addresses point to stays.
+        self._weights = [*(parameter.data for parameter in network.parameters()), network.head.rows]
 
     @staticmethod
     def of(network: BlockNetwork, state: ContextState) -> BlockPass | None:
@@ -74,6 +76,7 @@ class BlockPass:
     def logits(self, kernels: Kernels, known: Tensor, length: int) -> Tensor:
         """``[length, V_d]`` of the first slots, given what is known of the anchor ``[1, 2d]``."""
         state, config = self._state, self._network.config
+        length = min(length, config.num_slots)
         first, last = state.held_rows()
         logits = torch.empty(length, self._vocab_size)
         scratch = torch.empty(kernels.draft_floats(byref(self._model), last - first))

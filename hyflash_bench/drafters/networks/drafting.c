@@ -341,8 +341,9 @@ static void mix_in(const float *logits, const float *votes, float *out, int64_t 
     float share = (1.0f - copied) / exponentials(logits, out, V, peak_of(logits, V));
     for (int64_t i = 0; i < V; i += LANES) {
         vec v = take(votes, i, V, 0);
-        v = pick(v > least, v, fill(least));
-        put(out, i, V, logarithm(take(out, i, V, 1) * share + v));
+        v = pick(v < least, fill(least), v);
+        v = take(out, i, V, 1) * share + v;
+        put(out, i, V, pick(v == v, logarithm(v), v)); /* what is no number stays none */
     }
 }
 

@@ -28,7 +28,7 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     rows = x.numel() // x.shape[-1]
     kernels = kernels_for(x) if 0 < rows <= MAX_ROWS else None
-    if kernels is None or not fits(weight):
+    if kernels is None or not fits(weight) or weight.shape[1] != x.shape[-1]:
         return functional.linear(x, weight, bias)
     return kernels.product(x.reshape(rows, -1).contiguous(), weight, bias).view(*x.shape[:-1], -1)
 
@@ -44,7 +44,8 @@ def normalised(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     size = x.shape[-1]
     rows = x.numel() // size
     kernels = kernels_for(x) if 0 < rows <= MAX_ROWS and size % LANES == 0 else None
-    if kernels is None or (weight is not None and weight.dtype != torch.float32):
+    is_served = weight is None or (weight.dtype == torch.float32 and weight.shape == (size,))
+    if kernels is None or not is_served:
         gain = None if weight is None else weight.float()
         return functional.rms_norm(x.float(), (size,), gain, eps).to(x.dtype)
     return kernels.norm(x.reshape(rows, size).contiguous(), weight, eps).view(x.shape)

@@ -64,6 +64,10 @@ class Recall:
         """``[num_places]`` bool."""
         return self.named[:, 0] != _EMPTY
 
+    def is_of(self, draft_vocab_size: int) -> bool:
+        """Whether all it names are places in a draft vocabulary, or the one behind it for none."""
+        return int(self.named.min()) >= _EMPTY and int(self.named.max()) <= draft_vocab_size
+
     def write(self, keys: Tensor, tokens: Tensor) -> None:
         """Take in T rows that leave, oldest first.
 

@@ -18,7 +18,7 @@ from hyflash_bench.drafters.memory_only import MemoryOnly
 from hyflash_bench.drafters.networks import native
 from hyflash_bench.drafters.networks.block_pass import BlockPass
 from hyflash_bench.drafters.networks.copying import with_votes
-from hyflash_bench.drafters.networks.products import normalised
+from hyflash_bench.drafters.networks.products import normalised, product
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.drafters.window import Window
 from hyflash_bench.spec.sampling import GREEDY, Sampling
@@ -143,3 +143,37 @@ def test_gradients_stay_with_torch() -> None:
     x = torch.randn(2, 16, requires_grad=True)
     normalised(x, None, 1e-5).sum().backward()
     assert x.grad is not None
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf], ids=str)
+@torch.inference_mode()
+def test_what_is_no_number_stays_none(bad: float) -> None:
+    logits, votes = torch.randn(2, 13), torch.zeros(2, 13)
+    logits[1, 4] = bad
+    mixed = with_votes(logits, votes)
+    assert mixed[0].isfinite().all()
+    assert mixed[1].isnan().all()
+
+
+@torch.inference_mode()
+def test_sizes_that_do_not_fit_are_told() -> None:
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        product(torch.randn(2, 8), torch.randn(8, 16))
+    with pytest.raises(RuntimeError, match="shape"):
+        normalised(torch.randn(2, 16), torch.rand(8), 1e-5)
+
+
+@torch.inference_mode()
+def test_no_more_slots_than_there_are(tmp_path: Path) -> None:
+    drafter = opened(HyFlash, saved(wide("hyflash", **FULL), tmp_path))
+    drafter.observe(TEXT[:70], features_of(TEXT, drafter.requires).rows(slice(0, 70)))
+    assert len(drafter.logits(int(TEXT[70]), random_tokens(3000))) == drafter.network.config.num_slots
+
+
+@torch.inference_mode()
+def test_weights_may_move_while_a_text_goes_on(tmp_path: Path) -> None:
+    drafter = opened(HyFlash, saved(wide("hyflash", **FULL), tmp_path))
+    drafter.observe(TEXT[:70], features_of(TEXT, drafter.requires).rows(slice(0, 70)))
+    before = drafter.draft(int(TEXT[70]), 8, Sampler(GREEDY, 0)).tokens
+    drafter.network.double().float()
+    assert torch.equal(drafter.draft(int(TEXT[70]), 8, Sampler(GREEDY, 0)).tokens, before)
