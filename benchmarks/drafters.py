@@ -104,6 +104,7 @@ def _measure(
         size = min(CHUNK, context - start)
         drafter.observe(torch.zeros(size, dtype=torch.int64), _features(target, drafter, size, generator))
     cache = _filled_cache(target, context)
+    reached = cache.length
     two = _features(target, drafter, 2, generator)
     sampler = Sampler(GREEDY, 0)
     times: tuple[list[float], list[float], list[float]] = ([], [], [])
@@ -111,16 +112,15 @@ def _measure(
         began = time.perf_counter()
         drafter.draft(7, 16, sampler)
         drafted = time.perf_counter()
-        if cache is not None:
-            target.forward(torch.tensor([7]), cache)
-            cache.truncate(context)
+        target.forward(torch.tensor([7]), cache)
+        cache.truncate(reached)
         passed = time.perf_counter()
         drafter.observe(torch.tensor([7, 8]), two)
         done = time.perf_counter()
         for measured, seconds in zip(times, (drafted - began, done - passed, passed - drafted), strict=True):
             measured.append(seconds)
     draft, observe, step = (statistics.median(measured[1:]) for measured in times)
-    return draft, observe, step if cache is not None else None
+    return draft, observe, step if reached == context else None
 
 
 def _features(target: Target, drafter: Drafter, rows: int, generator: torch.Generator) -> Features:
@@ -136,12 +136,15 @@ def _features(target: Target, drafter: Drafter, rows: int, generator: torch.Gene
     )
 
 
-def _filled_cache(target: Target, context: int) -> KVCache | None:
-    """A cache of that length, None past the target's own limit; what it holds costs the same to read."""
-    if context + 1 > target.info.max_positions:
-        return None
-    cache = target.new_cache(context + 1)
-    cache.length = context
+def _filled_cache(target: Target, context: int) -> KVCache:
+    """A cache of that length; what it holds costs the same to read.
+
+    Past the target's own limit it is one up to that limit: the pass is made all the same, since drafts
+    are slower where the weights of a target went through the processor's caches between them.
+    """
+    length = min(context, target.info.max_positions - 1)
+    cache = target.new_cache(length + 1)
+    cache.length = length
     return cache
 
 
