@@ -137,7 +137,8 @@ class _LayerRows:
         self.kv.write(place, self._num_held, keys, values)
         seen = self.kv.read(place, slice(first, self._num_held + len(keys)))
         mask = self._mask(place, position - (self._num_held - first), position, len(keys))
-        mask = None if mask is None else mask.to(queries.device)
+        size = queries.shape[1] // keys.shape[1]
+        mask = None if mask is None else mask.to(queries.device).repeat(size, 1)
         mixed = sdpa_attention(queries.to(self.kv.dtype), *seen, mask, queries.shape[-1] ** -0.5)
         return mixed.to(queries.dtype)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -36,6 +37,11 @@ VOLATILE = frozenset(
 )
 """Facts of the moment, at any depth; the same machine with the same software may differ in them."""
 
+_SAME_MEMORY = 0.02
+"""Relative: what a system keeps for itself of its memory changes with every kernel and boot."""
+
+_LATER_FACTS = frozenset({"vector_units"})
+"""Not told by every version that wrote runs; a description without one says nothing against another."""
 
 # The same target may be asked for by another name, or with longer contexts allowed.
 _TARGET_IDENTITY = ("fingerprint", "dtype", "kv_dtype", "backend", "attention")
@@ -78,8 +84,8 @@ def merge_manifests(stored: Manifest, new: Manifest) -> Manifest:
 def differences(name: str, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> list[str]:
     """What differs between two descriptions, as ``name.key was OLD, is NEW``.
 
-    Facts of the moment and load times (:data:`VOLATILE`, ``*_s``) are left out, and nothing differs
-    from a description that was never taken.
+    Facts of the moment and load times (:data:`VOLATILE`, ``*_s``) are left out, memory counts as the
+    same within 2 %, and nothing differs from a description that was never taken.
     """
     if not old or not new:
         return []
@@ -88,8 +94,17 @@ def differences(name: str, old: Mapping[str, Any] | None, new: Mapping[str, Any]
     return [
         f"{name}.{key} was {_show(was, key)}, is {_show(now, key)}"
         for key in keys
-        if was.get(key, "absent") != now.get(key, "absent")
+        if not _is_same(key, was, now)
     ]
+
+
+def _is_same(key: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    if key in _LATER_FACTS and not (key in was and key in now):
+        return True
+    one, other = was.get(key, "absent"), now.get(key, "absent")
+    if key == "memory_bytes" and isinstance(one, int) and isinstance(other, int):
+        return math.isclose(one, other, rel_tol=_SAME_MEMORY)
+    return bool(one == other)
 
 
 def _identity(target: Mapping[str, Any] | None) -> dict[str, Any]:

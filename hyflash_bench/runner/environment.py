@@ -18,6 +18,9 @@ BUSY_SHARE = 0.25
 
 _PACKAGES = ("hyflash-bench", "torch", "transformers", "tokenizers", "safetensors", "numpy", "pandas")
 
+_VECTOR_UNITS = (("avx512f", "AVX-512"), ("avx2", "AVX2"), ("sve", "SVE"), ("asimd", "NEON"))
+"""Widest first, by the flag that Linux gives them."""
+
 
 def environment() -> dict[str, Any]:
     """Versions and hardware. Holds no host name, user name or path."""
@@ -25,7 +28,8 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _PACKAGES},
         "system": f"{platform.system()} {platform.machine()}",
-        "cpu": _cpu_model(),
+        "cpu": _told_of_cpu("model name"),
+        "vector_units": _vector_units(),
         "num_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
         "gpus": _gpus(),
@@ -67,12 +71,21 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _cpu_model() -> str | None:
+def _told_of_cpu(name: str) -> str | None:
+    """What Linux tells of its first processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return platform.processor() or None
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
+        return (platform.processor() or None) if name == "model name" else None
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == name), None
+    )
+
+
+def _vector_units() -> str | None:
+    """The widest vector instructions, on which speed depends as on the processor; None if unknown."""
+    flags = (_told_of_cpu("flags") or _told_of_cpu("Features") or "").split()
+    return next((told for flag, told in _VECTOR_UNITS if flag in flags), None)
 
 
 def _gpus() -> list[dict[str, Any]] | None:

@@ -37,6 +37,7 @@ class Visibility:
             self.positions = start + self._ancestors.sum(1) - 1
         self._masks: dict[int | None, Tensor | None] = {}
         self._inner: dict[int | None, tuple[Tensor, Tensor]] = {}
+        self._biases: dict[tuple[int | None, int, torch.dtype], Tensor | None] = {}
 
     @cached_property
     def _ancestors(self) -> Tensor:
@@ -86,6 +87,28 @@ class Visibility:
                 self._masks[window] = torch.cat([context, within], dim=1).to(device)
         return self._masks[window]
 
+    def bias(self, window: int | None, size: int, dtype: torch.dtype, device: torch.device) -> Tensor | None:
+        """The same as :meth:`mask` for :func:`sdpa_attention`, made once for all layers of a pass.
+
+        Args:
+            window: Of the layer.
+            size: Heads of a group, which stand as extra rows.
+            dtype: Of the queries.
+            device: Of the queries.
+
+        Returns:
+            ``[size * T, stop - lowest]``, 0 where visible, else minus infinity; None when all is visible.
+        """
+        key = window, size, dtype
+        if key not in self._biases:
+            mask = self.mask(window, device)
+            self._biases[key] = None if mask is None else _bias(mask.repeat(size, 1), dtype)
+        return self._biases[key]
+
+
+def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -torch.inf)
+
 
 def _ancestors(parents: Tensor, num_rows: int) -> Tensor:
     chosen = parents.tolist()
@@ -102,7 +125,7 @@ def _ancestors(parents: Tensor, num_rows: int) -> Tensor:
 
 
 def sdpa_attention(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float
+    queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, scale: float
 ) -> Tensor:
     """Attention by torch's fused kernel; the heads of a group stand as extra rows of it.
 
@@ -110,18 +133,16 @@ def sdpa_attention(
         queries: ``[T, heads, head_dim]``.
         keys: ``[kv_heads, N, head_dim]``, a view into the cache.
         values: Like keys.
-        mask: ``[T, N]`` bool, or None.
+        bias: ``[group * T, N]`` what is added to the scores of a group's heads, one head after the other;
+            bool works too, and is made into that on every call. None to see all.
         scale: Factor of the scores.
 
     Returns:
         ``[T, heads * head_dim]``.
     """
-    num_rows, num_heads, _ = queries.shape
-    num_groups = keys.shape[0]
-    size = num_heads // num_groups
-    folded = _fold(queries, num_groups)
-    tiled = None if mask is None else mask.repeat(size, 1)
-    mixed = scaled_dot_product_attention(folded[None], keys[None], values[None], attn_mask=tiled, scale=scale)
+    num_rows = queries.shape[0]
+    folded = _fold(queries, keys.shape[0])
+    mixed = scaled_dot_product_attention(folded[None], keys[None], values[None], attn_mask=bias, scale=scale)
     return _unfold(mixed[0], num_rows)
 
 
@@ -136,7 +157,7 @@ def grouped_attention(
 ) -> Tensor:
     """Attention by two batched matrix products, in blocks of rows; knows score soft-capping.
 
-    Arguments and result as for :func:`sdpa_attention`; softmax runs in float32.
+    Arguments and result as for :func:`sdpa_attention`, but a mask ``[T, N]`` bool; softmax runs in float32.
     """
     num_rows, num_heads, _ = queries.shape
     num_groups, num_keys, _ = keys.shape

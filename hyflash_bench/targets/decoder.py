@@ -156,13 +156,15 @@ class Decoder:
         Returns:
             ``[T, heads * head_dim]`` in the dtype of the queries.
         """
-        mask = view.mask(layer.window, q.device)
         scale, softcap = self.arch.attention_scale, self.arch.attention_softcap
         queries = q.to(keys.dtype)
         if softcap is not None or self._wants_grouped(view.num_rows):
+            mask = view.mask(layer.window, q.device)
             mixed = grouped_attention(queries, keys, values, mask, scale, softcap=softcap)
         else:
-            mixed = sdpa_attention(queries, keys, values, mask, scale)
+            size = queries.shape[1] // keys.shape[0]
+            bias = view.bias(layer.window, size, queries.dtype, q.device)
+            mixed = sdpa_attention(queries, keys, values, bias, scale)
         return mixed.to(q.dtype)
 
     def rotary(self, x: Tensor, positions: Tensor, capacity: int) -> Rotary:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hyflash_bench.results.merge import differences
-from hyflash_bench.runner.environment import busy_share, git_state
+from hyflash_bench.runner.environment import busy_share, environment, git_state
 from hyflash_bench.runner.events import Event
 from hyflash_bench.runner.run import _told_when_busy
 from hyflash_bench.spec.run import RunSpec
@@ -70,6 +70,39 @@ def test_a_busy_machine_is_told_and_recorded(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_how_busy_a_machine_was_does_not_keep_a_run_from_going_on() -> None:
     assert not differences("environment", {"busy_share": 0.1, "cpu": "x"}, {"busy_share": 0.9, "cpu": "x"})
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "is_another"),
+    [
+        ({"memory_bytes": 25_276_518_400}, {"memory_bytes": 25_276_063_744}, False),
+        ({"memory_bytes": 25_276_518_400}, {"memory_bytes": 12_638_259_200}, True),
+        ({"vector_units": "AVX-512"}, {"vector_units": "AVX2"}, True),
+        ({"cpu": "x"}, {"cpu": "x", "vector_units": "AVX2"}, False),
+        ({"cpu": "x"}, {"cpu": "x", "num_cores": 2}, True),
+    ],
+    ids=["another kernel", "half the memory", "slower vectors", "told by a later version", "told by none"],
+)
+def test_another_boot_is_the_same_machine_and_another_processor_is_not(
+    was: dict[str, object], now: dict[str, object], is_another: bool
+) -> None:
+    assert bool(differences("environment", was, now)) is is_another
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("model name\t: A CPU\nflags\t\t: fpu avx2 avx512f\n", "AVX-512"),
+        ("model name\t: A CPU\nflags\t\t: fpu avx2\n", "AVX2"),
+        ("model name\t: A CPU\nflags\t\t: fpu sse2\n", None),
+        ("processor\t: 0\nFeatures\t: fp asimd\n", "NEON"),
+    ],
+)
+def test_the_widest_vector_instructions_are_told(
+    lines: str, told: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda self, **options: lines)
+    assert environment()["vector_units"] == told
 
 
 def test_the_share_in_use_is_a_share() -> None:

@@ -57,9 +57,10 @@ def machine_of(manifest: Manifest) -> str:
     gpus = facts.get("gpus") or []
     if str(target.get("backend", target.get("device", "cpu"))).startswith("cuda") and gpus:
         return without_paths(str(gpus[0].get("name", "GPU")))
-    cores = facts.get("num_cores")
-    cpu = without_paths(str(facts.get("cpu") or "unknown processor"))
-    return f"{cpu}, {cores} core{'s' * (cores != 1)}" if isinstance(cores, int) else cpu
+    cores, vectors = facts.get("num_cores"), facts.get("vector_units")
+    parts = [str(facts.get("cpu") or "unknown processor"), *([str(vectors)] if vectors else [])]
+    parts += [f"{cores} core{'s' * (cores != 1)}"] if isinstance(cores, int) else []
+    return without_paths(", ".join(parts))
 
 
 def _without_private(values: Mapping[str, Any]) -> dict[str, Any]:
