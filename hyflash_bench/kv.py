@@ -137,7 +137,7 @@ class KVRows:
         return both[0], both[1]
 
     def resize(self, num_slots: int, kept: slice = slice(0, 0)) -> None:
-        """Allocate so many slots anew; rows in ``kept`` move to the front, the rest is forgotten."""
+        """Have so many slots; rows in ``kept`` move to the front, the rest is forgotten."""
         self.numbers = _moved(self.numbers, num_slots, kept)
         if self.scales is not None:
             self.scales = _moved(self.scales, num_slots, kept)
@@ -145,6 +145,10 @@ class KVRows:
 
 def _moved(tensor: Tensor, num_slots: int, kept: slice) -> Tensor:
     rows = tensor[:, :, :, kept]
+    if num_slots == tensor.shape[3]:
+        for layer, moved in zip(tensor, rows, strict=True):  # one at a time: so little is held twice
+            layer[:, :, : rows.shape[3]] = moved.clone()
+        return tensor
     new = tensor.new_empty((*tensor.shape[:3], num_slots, *tensor.shape[4:]))
     new[:, :, :, : rows.shape[3]] = rows
     return new

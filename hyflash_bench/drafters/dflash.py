@@ -12,7 +12,7 @@ from hyflash_bench.drafters.base import Draft, Features, Held, MemoryKind
 from hyflash_bench.drafters.networks.dflash import DFlashNetwork
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.drafters.trained import TrainedDrafter
-from hyflash_bench.footprint import BLOCK_ROWS, KVChoice, dflash_held, kv_row_bytes, rounded_up
+from hyflash_bench.footprint import KVChoice, dflash_held, kv_row_bytes, slots_for
 from hyflash_bench.kv import KVRows
 from hyflash_bench.targets.attention import sdpa_attention
 
@@ -158,9 +158,7 @@ class _LayerRows:
         return None if self._window is None else self._window - 1
 
     def _capacity(self, context_length: int) -> int:
-        # With a window there is room for as many rows again, so that rows move now and then only.
-        rows = context_length if self._limit is None else 2 * self._limit
-        return rounded_up(rows + self._network.config.block_size, BLOCK_ROWS)
+        return slots_for(context_length, self._network.config.block_size, self._limit)
 
     def _make_room(self, num_rows: int) -> None:
         if self._num_held + num_rows + self._network.config.block_size <= self.kv.num_slots:

@@ -137,7 +137,7 @@ class Eagle(TrainedDrafter):
 
     def within(self, num_bytes: int) -> Eagle:
         """See :meth:`Drafter.within`."""
-        return self._shrunk(num_bytes, self._most_ahead)
+        return self._shrunk(num_bytes)
 
     # A chain
 

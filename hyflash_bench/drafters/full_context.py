@@ -32,7 +32,7 @@ class FullContext(BlockDrafter):
 
     def within(self, num_bytes: int) -> FullContext:
         """See :meth:`Drafter.within`."""
-        return self._shrunk(num_bytes, self.network.config.num_slots)
+        return self._shrunk(num_bytes)
 
     def _new_state(self) -> ContextState:
         return GrowingState(self.network, self.options.window, kv_dtype=self.options.kv_dtype)

@@ -221,19 +221,18 @@ class TrainedDrafter(Drafter):
         tensors = [*self.network.parameters(), *self.network.buffers()]
         return sum(tensor.nbytes for tensor in tensors)
 
-    def _shrunk(self, num_bytes: int, num_ahead: int) -> Self:
+    def _shrunk(self, num_bytes: int) -> Self:
         """One with the widest window within some bytes, of a drafter that has the option ``window``.
 
         Args:
             num_bytes: Of all kinds.
-            num_ahead: Rows that a draft puts behind the verified ones.
         """
 
         def bytes_with(window: int) -> int:
             return sum(self._with_window(window).memory_formula(0).values())
 
         asked: int = self.options.window  # type: ignore[attr-defined]
-        window = widest_window(num_bytes, bytes_with, num_ahead)
+        window = widest_window(num_bytes, bytes_with)
         return self._with_window(min(window, asked or window))
 
     def _with_window(self, window: int) -> Self:

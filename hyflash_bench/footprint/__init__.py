@@ -26,6 +26,7 @@ from hyflash_bench.footprint.rows import (
     KVDtype,
     kv_row_bytes,
     rounded_up,
+    slots_for,
     widest_window,
 )
 from hyflash_bench.footprint.sizes import (
@@ -65,6 +66,7 @@ __all__ = [
     "recent_held",
     "recent_rows",
     "rounded_up",
+    "slots_for",
     "weight_bytes",
     "widest_window",
     "window_rows",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from hyflash_bench.footprint.parts import ID_BYTES, num_memories
-from hyflash_bench.footprint.rows import BLOCK_ROWS, rounded_up
+from hyflash_bench.footprint.rows import BLOCK_ROWS, rounded_up, slots_for
 from hyflash_bench.footprint.sizes import BlockSizes, DFlashSizes, MedusaSizes, NetworkSizes
 
 __all__ = [
@@ -49,8 +49,7 @@ def block_held(
     row_bytes = kv_row_bytes or 2 * target.num_kv_heads * target.head_dim * element_bytes
     last_row = target.hidden_size * element_bytes
     if config.attention == "full":
-        # With a limit, there is room for as many rows again, so that rows move now and then only.
-        rows = rounded_up((2 * limit or context_length) + config.num_slots, BLOCK_ROWS)
+        rows = slots_for(context_length, config.num_slots, limit or None)
         held: Held = {"kv": config.num_layers * rows * row_bytes, "buffer": last_row}
         return _with_copies(held, config, element_bytes)
     num_states, waiting = num_memories(config), window_rows(config)
@@ -81,11 +80,8 @@ def dflash_held(config: DFlashSizes, context_length: int, *, kv_row_bytes: int) 
         context_length: Verified tokens.
         kv_row_bytes: A row's key and value in one layer.
     """
-    rows = 0
-    for window in config.windows:
-        # With a window, there is room for as many rows again, so that rows move now and then only.
-        held = context_length if window is None else 2 * (window - 1)
-        rows += rounded_up(held + config.block_size, BLOCK_ROWS)
+    limits = (None if window is None else window - 1 for window in config.windows)
+    rows = sum(slots_for(context_length, config.block_size, limit) for limit in limits)
     return {"kv": rows * kv_row_bytes}
 
 
@@ -118,11 +114,8 @@ def eagle_held(
 
 
 def eagle_rows(context_length: int, num_ahead: int, limit: int = 0) -> int:
-    """Rows allocated after so many tokens: pairs of them, and those it runs ahead by.
-
-    With a limit, there is room for as many pairs again, so that rows move now and then only.
-    """
-    return rounded_up((2 * limit or max(context_length - 1, 0)) + num_ahead, BLOCK_ROWS)
+    """Rows allocated after so many tokens: pairs of them, and those it runs ahead by."""
+    return slots_for(max(context_length - 1, 0), num_ahead, limit or None)
 
 
 def medusa_held(config: MedusaSizes, element_bytes: int, num_nodes: int) -> Held:

@@ -12,6 +12,7 @@ __all__ = [
     "KVDtype",
     "kv_row_bytes",
     "rounded_up",
+    "slots_for",
     "widest_window",
 ]
 
@@ -27,6 +28,9 @@ KV_SCALE_BYTES = 2
 BLOCK_ROWS = 256
 """Rows by which keys and values of the whole text grow."""
 
+WINDOW_SLACK = 32
+"""Rows beyond a window that there is room for, so that those held move to the front once in so many."""
+
 
 def kv_row_bytes(num_kv_heads: int, head_dim: int, dtype: KVDtype) -> int:
     """A token's key and value in one layer, scales included."""
@@ -39,22 +43,25 @@ def rounded_up(rows: int, multiple: int) -> int:
     return -(-rows // multiple) * multiple
 
 
-def widest_window(num_bytes: int, bytes_with: Callable[[int], int], num_ahead: int) -> int:
-    """The widest window of rows within some bytes; at least the widest of the fewest blocks.
+def slots_for(num_rows: int, num_ahead: int, limit: int | None = None) -> int:
+    """Slots of keys and values that grow with the text, or hold its last rows.
 
-    Rows are held in blocks, with room for as many again as the window has and for what a draft puts
-    behind them, so a window may as well fill its blocks.
+    Args:
+        num_rows: Verified ones so far.
+        num_ahead: Rows that a draft puts behind them.
+        limit: Keep so many of the last verified rows; None for all. Then the slots do not depend on the text.
+    """
+    if limit is None:
+        return rounded_up(num_rows + num_ahead, BLOCK_ROWS)
+    return limit + WINDOW_SLACK + num_ahead
+
+
+def widest_window(num_bytes: int, bytes_with: Callable[[int], int]) -> int:
+    """The widest window of rows within some bytes, at least one row.
 
     Args:
         num_bytes: Of all kinds.
-        bytes_with: All that is held with a window of so many rows.
-        num_ahead: Rows that a draft puts behind the verified ones.
+        bytes_with: All that is held with a window of so many rows; each more costs the same.
     """
-
-    def filling(num_blocks: int) -> int:
-        return (num_blocks * BLOCK_ROWS - num_ahead) // 2
-
-    first = rounded_up(num_ahead + 2, BLOCK_ROWS) // BLOCK_ROWS
-    least = bytes_with(filling(first))
-    a_block = bytes_with(filling(first + 1)) - least
-    return filling(first + max(0, num_bytes - least) // a_block)
+    least = bytes_with(1)
+    return 1 + max(0, num_bytes - least) // (bytes_with(2) - least)

@@ -324,6 +324,6 @@ def cut_back(drafter: Eagle, window: int) -> Eagle:
     cut = copy(drafter)
     cut._cache = copy(drafter._cache)
     held = slice(max(0, drafter._num_held - window), drafter._num_held)
-    cut._cache.resize(drafter._cache.num_slots, held)
+    cut._cache.resize(drafter._cache.num_slots + 1, held)  # of another size, so that it is another tensor
     cut._num_held = held.stop - held.start
     return cut

@@ -13,12 +13,11 @@ from hyflash_bench.drafters.networks.block import BlockConfig, BlockNetwork
 from hyflash_bench.drafters.networks.delta import chunk_states
 from hyflash_bench.drafters.networks.layers import rotary_tables, rotate
 from hyflash_bench.footprint import (
-    BLOCK_ROWS,
     KVChoice,
     block_held,
     kv_row_bytes,
     last_shift,
-    rounded_up,
+    slots_for,
     window_rows,
 )
 from hyflash_bench.kv import KVRows
@@ -239,9 +238,7 @@ class GrowingState(ContextState):
         return first, self._num_held
 
     def _capacity(self, context_length: int) -> int:
-        # With a limit, there is room for as many rows again, so that rows move now and then only.
-        rows = 2 * self._limit or context_length
-        return rounded_up(rows + self.config.num_slots, BLOCK_ROWS)
+        return slots_for(context_length, self.config.num_slots, self._limit or None)
 
     def _append(self, rows: Tensor) -> None:
         arriving = rows[-self._limit :] if self._limit else rows
