@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,13 +10,17 @@ from typing import Any
 import pytest
 
 from hyflash_bench import footprint
+from hyflash_bench.data import data_folder
 from hyflash_bench.drafters.base import Drafter
 from hyflash_bench.drafters.eagle import Eagle
 from hyflash_bench.drafters.full_context import FullContext
 from hyflash_bench.drafters.hyflash import HyFlash
 from hyflash_bench.drafters.medusa import Medusa
 from hyflash_bench.drafters.memory_only import MemoryOnly
+from hyflash_bench.drafters.networks.block import BlockConfig
 from hyflash_bench.drafters.window import Window
+from hyflash_bench.spec.claims import read_claims, shipped_claims
+from hyflash_bench.spec.drafter import DrafterSpec
 from tests.drafters.networks.blocks import VARIANTS, block
 from tests.drafters.networks.small import eagle, medusa
 from tests.drafters.walks import loaded
@@ -157,3 +162,22 @@ def test_more_context_never_holds_less(kind: str):
     totals = [sum(footprint.block_held(config, length, 4).values()) for length in range(0, 3000, 7)]
     assert totals == sorted(totals)
     assert (len(set(totals)) == 1) == (kind == "window")
+
+
+def test_the_attention_that_the_claims_call_of_equal_bytes_is_the_widest_within_them() -> None:
+    """Of the shipped drafters, in the default target's float32."""
+    claims = {claim.id: claim for claim in read_claims(*shipped_claims()).claims}
+    rows = DrafterSpec.from_text(claims["attention-of-equal-bytes-is-no-better"].against).options["window"]
+    hyflash, attention = (shipped_config(name) for name in ("hyflash-l1", "full-context-l1"))
+    budget = held_bytes(hyflash)
+
+    assert held_bytes(attention, limit=rows) <= budget < held_bytes(attention, limit=rows + 1)
+
+
+def shipped_config(name: str) -> BlockConfig:
+    path = data_folder("baselines") / "smollm2-135m" / name / "config.json"
+    return BlockConfig.model_validate(json.loads(path.read_text(encoding="utf-8"))["network"])
+
+
+def held_bytes(config: BlockConfig, limit: int = 0) -> int:
+    return sum(footprint.block_held(config, 7680, 4, limit=limit).values())
