@@ -70,6 +70,14 @@ IN_TERMINAL = (
     help="With --run: most tokens of a reply.",
 )
 @backend_option(when="With --run: ")
+@option(
+    "--workers",
+    type=int,
+    metavar="N",
+    shown="1",
+    help="With --run: processes that replay side by side, each with the target in memory and its share of "
+    "the cores.",
+)
 @option("--num-threads", type=int, metavar="N", shown="as torch chooses", help="With --run: CPU threads.")
 @option(
     "--output-path",

@@ -24,6 +24,7 @@ __all__ = ["command", "show_plan", "stoppable"]
     examples=(
         "run quick --drafter autoregressive --drafter prompt-lookup:max_ngram=3",
         "run longctx --context 2048 --context 7680 --memory-cap 700MiB --limit 4",
+        "run longctx --mode replay --workers 8",
         "run quick --device phone-android-midrange --weight-bits 8 --cap-policy no-draft",
         "run mt-bench --data question.jsonl --limit 10",
         "run --config run.yaml --dry-run",
@@ -160,6 +161,14 @@ __all__ = ["command", "show_plan", "stoppable"]
     type=click.Choice(["both", "replay", "live"]),
     shown="both",
     help="Score against the trace, run the timed loop, or both.",
+)
+@option(
+    "--workers",
+    type=int,
+    metavar="N",
+    shown="1",
+    help="Processes that replay side by side, each with the target in memory and its share of the cores. "
+    "Only with --mode replay.",
 )
 @option(
     "--draft-budget",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -37,7 +38,7 @@ FINAL_STATUSES = frozenset({"ok", "incompatible", "oom", "mismatch"})
 
 
 class RunWriter:
-    """The one process that may write to a run folder; a context manager.
+    """The one process that may write to a run folder; a context manager. Any of its threads may append.
 
     A run that was begun before is continued: torn last lines are cut off, :meth:`finished` says
     what need not be done again, and :meth:`write_manifest` unites the cells.
@@ -57,6 +58,7 @@ class RunWriter:
             DataError: The folder cannot be written, or a file in it is damaged.
         """
         self.layout = Layout(Path(folder))
+        self._appending = Lock()
         if self.layout.is_foreign:
             raise UsageError(
                 f"{folder} is not empty and holds no run. Give an --output-path that is new, "
@@ -96,7 +98,8 @@ class RunWriter:
         Raises:
             DataError: NaN or infinity in the record, or the disk is full.
         """
-        self._traces.add(trace.trace_id, self._trace_lines.append(trace))
+        with self._appending:
+            self._traces.add(trace.trace_id, self._trace_lines.append(trace))
 
     def append_conversation(self, conversation: ConversationRecord) -> None:
         """Store what became of a cell on a conversation; on disk when this returns.
@@ -104,8 +107,9 @@ class RunWriter:
         Raises:
             DataError: NaN or infinity in the record, or the disk is full.
         """
-        self._conversation_lines.append(conversation)
-        self._status[conversation.cell_id, conversation.item_id] = conversation.status
+        with self._appending:
+            self._conversation_lines.append(conversation)
+            self._status[conversation.cell_id, conversation.item_id] = conversation.status
 
     def append_likelihoods(self, likelihoods: LikelihoodRecord) -> None:
         """Store what the target thinks of given texts; on disk when this returns.
@@ -113,7 +117,8 @@ class RunWriter:
         Raises:
             DataError: NaN or infinity in the record, or the disk is full.
         """
-        self._likelihood_lines.append(likelihoods)
+        with self._appending:
+            self._likelihood_lines.append(likelihoods)
 
     def finished(self) -> set[tuple[str, str]]:
         """Pairs of cell and item that need not run again (:data:`FINAL_STATUSES`)."""

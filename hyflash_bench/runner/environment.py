@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-__all__ = ["BUSY_SHARE", "busy_share", "environment", "git_state"]
+__all__ = ["BUSY_SHARE", "busy_share", "environment", "git_state", "num_cores"]
 
 BUSY_SHARE = 0.25
 """Above this share of all cores in use by others, speeds are not to be believed."""
@@ -30,10 +30,15 @@ def environment() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": _told_of_cpu("model name"),
         "vector_units": _vector_units(),
-        "num_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "num_cores": num_cores(),
         "memory_bytes": psutil.virtual_memory().total,
         "gpus": _gpus(),
     }
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def busy_share(seconds: float = 0.3) -> float:

@@ -65,7 +65,7 @@ class Plan:
             "drafters": [drafter.label for drafter in self.spec.drafters],
             "tasks": sorted({f"{cell.suite}/{cell.task}" for cell in self.cells}),
             "samplings": sorted({cell.sampling for cell in self.cells}),
-            "estimated_s": round(Pace().seconds(map(effort_of, self.works))),
+            "estimated_s": round(Pace().seconds(map(effort_of, self.works)) / self.spec.workers),
             "resolved": self.spec.to_mapping(),
         }
 

@@ -14,7 +14,7 @@ from hyflash_bench.results.layout import RESULTS_FOLDER
 from hyflash_bench.results.reader import load_run
 from hyflash_bench.results.writer import RunWriter
 from hyflash_bench.runner.asked import checked, remarks
-from hyflash_bench.runner.environment import BUSY_SHARE, busy_share
+from hyflash_bench.runner.environment import BUSY_SHARE, busy_share, num_cores
 from hyflash_bench.runner.events import Event, Log, Planned
 from hyflash_bench.runner.manifest import manifest_of
 from hyflash_bench.runner.plan import Plan, make_plan
@@ -25,6 +25,7 @@ from hyflash_bench.runner.worker import DrafterFacts, Job, Ready
 from hyflash_bench.runner.workoff import Listener, work_off
 from hyflash_bench.spec.plan import content_id
 from hyflash_bench.spec.run import RunSpec
+from hyflash_bench.spec.target import TargetSpec
 from hyflash_bench.suites.catalog import load_suite
 from hyflash_bench.suites.datafiles.choice import DataFiles
 from hyflash_bench.suites.suite import Suite
@@ -92,7 +93,8 @@ def run(
     suites = _checked_suites(spec)
     folder = _usable(output_path or RESULTS_FOLDER / _run_name(spec))
     with RunWriter(folder, fresh=fresh) as writer:
-        supervisor = Supervisor(_job(spec, suites), spec.timeout_s, tell)
+        job = _job(spec, suites)
+        supervisors = [Supervisor(job, spec.timeout_s, tell) for _ in range(spec.workers)]
         outcome = Outcome(folder)
         plan: Plan | None = None
         try:
@@ -100,7 +102,7 @@ def run(
             busy = None
             if plan is None:
                 busy = _told_when_busy(spec, tell)
-                drafters, plan = _plan(spec, suites, supervisor.start())
+                drafters, plan = _plan(spec, suites, supervisors[0].start())
             _require_work(plan)
             _tell_left_out(plan, suites, tell)
             manifest = writer.write_manifest(manifest_of(spec, plan, suites, writer.layout, command, busy))
@@ -108,14 +110,16 @@ def run(
             _fetch_texts(left, suites, tell)
             tell(Planned(len(plan.works), len(plan.works) - len(left)))
             weight_bytes = int(plan.target["weight_bytes"])
-            work_off(left, len(plan.works), writer, supervisor, drafters, tell, weight_bytes=weight_bytes)
+            work_off(left, len(plan.works), writer, supervisors, drafters, tell, weight_bytes=weight_bytes)
             finished_at = datetime.now(UTC).isoformat(timespec="seconds")
             writer.write_manifest(manifest.model_copy(update={"finished_at": finished_at}))
         except KeyboardInterrupt:
-            supervisor.kill()
+            for supervisor in supervisors:
+                supervisor.kill()
             outcome.interrupted = True
         finally:
-            supervisor.stop()
+            for supervisor in supervisors:
+                supervisor.stop()
             if writer.layout.is_run:
                 writer.write_tables()
         if writer.layout.is_run:  # not where it was interrupted before it began
@@ -194,11 +198,18 @@ def _fetch_texts(works: Sequence[Work], suites: Sequence[Suite], tell: Listener)
 
 def _job(spec: RunSpec, suites: Sequence[Suite]) -> Job:
     return Job(
-        target=spec.target_spec,
+        target=_shared_out(spec),
         drafters=spec.drafters,
         suites={suite.spec.name: str(suite.path) for suite in suites},
         data=data_files(spec),
     )
+
+
+def _shared_out(spec: RunSpec) -> TargetSpec:
+    """The target with an equal share of the cores for each worker, unless threads were asked for."""
+    if spec.workers == 1 or spec.num_threads is not None:
+        return spec.target_spec
+    return spec.target_spec.model_copy(update={"num_threads": max(1, num_cores() // spec.workers)})
 
 
 def _require_work(plan: Plan) -> None:

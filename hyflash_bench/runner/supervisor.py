@@ -19,7 +19,7 @@ from hyflash_bench.runner.work import Work, WorkResult
 from hyflash_bench.runner.worker import Crashed, Failed, Job, Limited, NoRoom, Ready, serve
 from hyflash_bench.spec.units import format_bytes
 
-__all__ = ["OutOfMemory", "Supervisor", "WorkRefused", "WorkerDied", "WorkerSilent"]
+__all__ = ["OutOfMemory", "RunEnded", "Supervisor", "WorkRefused", "WorkerDied", "WorkerSilent"]
 
 _WANT_OF_MEMORY = ("SIGABRT", "SIGSEGV", "SIGBUS")
 """How native code ends that does not look whether it got the memory it asked for."""
@@ -86,6 +86,10 @@ class OutOfMemory(HyFlashError):
         self.enforced_by = enforced_by
 
 
+class RunEnded(HyFlashError):
+    """The run is being ended; what its workers were doing is not stored."""
+
+
 class WorkRefused(HyFlashError):
     """One conversation cannot be built or told to the target."""
 
@@ -112,6 +116,7 @@ class Supervisor:
         self._connection: Connection | None = None
         self._signs = Signs()
         self._limit: EnforcedLimit | None = None
+        self._is_ended = False
 
     @property
     def enforced_by(self) -> str | None:
@@ -123,8 +128,10 @@ class Supervisor:
 
         Raises:
             OutOfMemory: It ran out of memory before it could take any.
+            RunEnded: :meth:`end` was called.
             HyFlashError: Whatever else kept it from starting.
         """
+        self._require_going()
         self.ending, self._limit, self._signs = None, None, Signs()
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
@@ -133,8 +140,11 @@ class Supervisor:
             process.start()
         theirs.close()
         self._process, self._connection = process, ours
+        if self._is_ended:  # while it was being started
+            process.kill()
         for message in self._messages("loading target and drafters"):
             if isinstance(message, Ready):
+                self._require_going()
                 return message
             if isinstance(message, Failed):
                 self.stop()
@@ -154,6 +164,7 @@ class Supervisor:
         Raises:
             WorkRefused: The conversation cannot be had; the worker takes the next one.
             OutOfMemory: It needs more memory than there is; if :attr:`ending` is set, so is the worker's.
+            RunEnded: :meth:`end` was called.
             WorkerDied, WorkerSilent: It did not come back; :meth:`start` makes a new worker.
         """
         assert self._connection is not None
@@ -196,6 +207,13 @@ class Supervisor:
                 process.join()
         self._clear_up()
 
+    def end(self) -> None:
+        """Have the thread that waits for the worker, and any that asks for one later, find the run ended."""
+        self._is_ended = True
+        process = self._process
+        if process is not None:
+            process.kill()
+
     def kill(self) -> None:
         """End the worker at once."""
         if self._process is not None:
@@ -215,6 +233,7 @@ class Supervisor:
                     )
                 message = connection.recv()
             except (EOFError, ConnectionResetError):
+                self._require_going()
                 raise self._death(doing) from None
             if isinstance(message, Crashed):
                 enforced_by = self.enforced_by
@@ -227,6 +246,10 @@ class Supervisor:
                 self._limit = message.limit
                 continue
             yield message
+
+    def _require_going(self) -> None:
+        if self._is_ended:
+            raise RunEnded("The run was ended.")
 
     def _death(self, doing: str) -> WorkerDied | OutOfMemory:
         """Why the worker is gone; under an enforced cap this may be what the cap did."""

@@ -1,11 +1,14 @@
-"""Works off conversations one by one; whatever happens to the worker, each cell gets its record."""
+"""Works off conversations; whatever happens to a worker, each cell gets its record."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime
+from threading import Lock
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,12 +21,14 @@ from hyflash_bench.runner.estimate import Pace, effort_of
 from hyflash_bench.runner.events import (
     ConversationFinished,
     Event,
+    Log,
     PhaseStarted,
     WorkFinished,
     WorkStarted,
 )
 from hyflash_bench.runner.supervisor import (
     OutOfMemory,
+    RunEnded,
     Supervisor,
     WorkerDied,
     WorkerSilent,
@@ -41,7 +46,7 @@ def work_off(
     left: Sequence[Work],
     num_work: int,
     writer: RunWriter,
-    supervisor: Supervisor,
+    supervisors: Sequence[Supervisor],
     drafters: Mapping[str, DrafterFacts],
     tell: Listener,
     *,
@@ -53,23 +58,96 @@ def work_off(
         left: What is to be done.
         num_work: All conversations of the request, those done before included.
         writer: Open on the run folder.
-        supervisor: With a worker that can take work without a cap.
+        supervisors: The first one has a worker that can take work without a cap; the others start theirs, and
+            all work side by side.
         drafters: What loading told about them, by label.
         tell: Told what goes on.
         weight_bytes: Of the target, which enforced caps have to hold at least.
     """
-    left = in_order(left)
-    first, pace = num_work - len(left), Pace()
-    efforts = [effort_of(work) for work in left]
-    crew = Crew(supervisor, drafters, weight_bytes, tell)
-    for index, work in enumerate(left):
+    first, *others = supervisors[: max(1, len(left))]
+    board = _Board(in_order(left), num_work, 1 + len(others), tell)
+    if not others:
+        _work_through(board, Crew(first, drafters, weight_bytes, tell), writer, tell)
+        return
+
+    def join(supervisor: Supervisor) -> None:
+        events: list[Event] = []
+        supervisor.listener = events.append
+        if supervisor is not first and not _has_begun(supervisor, board):
+            return
+        _work_through(board, Crew(supervisor, drafters, weight_bytes, events.append), writer, events)
+
+    with ThreadPoolExecutor(1 + len(others)) as pool:
+        try:
+            for done in as_completed([pool.submit(join, supervisor) for supervisor in (first, *others)]):
+                done.result()
+        except BaseException:  # Ctrl-C too: threads that wait for a worker go on until it is gone
+            for supervisor in supervisors:
+                supervisor.end()
+            raise
+
+
+class _Board:
+    """The conversations that are left, for all threads that work them off."""
+
+    def __init__(self, left: Iterable[Work], num_work: int, num_workers: int, tell: Listener) -> None:
+        self._left = deque(left)
+        self._num_work, self._num_done = num_work, num_work - len(self._left)
+        self._num_workers = num_workers
+        self._pace = Pace()
+        self._tell = tell
+        self._lock = Lock()
+
+    def take(self) -> Work | None:
+        """The next one, if any is left."""
+        with self._lock:
+            return self._left.popleft() if self._left else None
+
+    def finish(self, work: Work, seconds: float, events: Iterable[Event]) -> None:
+        """Tell what was not told yet of one that is stored, and how long the others will take."""
+        with self._lock:
+            self._num_done += 1
+            self._pace.learn(effort_of(work), seconds)
+            eta_s = self._pace.seconds(map(effort_of, self._left)) / self._num_workers
+            for event in (*events, WorkFinished(work.item_id, self._num_done, self._num_work, eta_s)):
+                self._tell(event)
+
+    def tell(self, event: Event) -> None:
+        """Tell something else."""
+        with self._lock:
+            self._tell(event)
+
+
+def _work_through(board: _Board, crew: Crew, writer: RunWriter, told: Listener | list[Event]) -> None:
+    """Take conversations until none is left.
+
+    Args:
+        board: Has them.
+        crew: Does them.
+        writer: Stores them.
+        told: Gets events as they come. Where several conversations go on at once it is a list, and what it
+            holds is told when one is stored.
+    """
+    later, tell = (told, told.append) if isinstance(told, list) else ([], told)
+    while (work := board.take()) is not None:
         started = time.monotonic()
         tell(WorkStarted(work.item_id, tuple(d.label for d in work.drafters)))
         for record in _one(_with_trace(work, writer), writer, crew, tell):
             writer.append_conversation(_storable(record))
-        pace.learn(efforts[index], time.monotonic() - started)
-        eta_s = pace.seconds(efforts[index + 1 :])
-        tell(WorkFinished(work.item_id, first + index + 1, num_work, eta_s))
+        board.finish(work, time.monotonic() - started, later)
+        later.clear()
+
+
+def _has_begun(supervisor: Supervisor, board: _Board) -> bool:
+    """Start one more worker; a run goes on without it."""
+    try:
+        supervisor.start()
+    except RunEnded:
+        raise
+    except HyFlashError as error:
+        board.tell(Log(f"One worker fewer: it did not start ({error})"))
+        return False
+    return True
 
 
 def _with_trace(work: Work, writer: RunWriter) -> Work:

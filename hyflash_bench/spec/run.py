@@ -106,6 +106,12 @@ class RunSpec(TargetSpec):
     draft_budget: int = Field(
         16, ge=1, le=256, description="Most tokens (tree nodes) a drafter may propose in a step."
     )
+    workers: int = Field(
+        1,
+        ge=1,
+        le=256,
+        description="Processes that replay conversations side by side; more than one times nothing.",
+    )
     timeout_s: float = Field(
         1800.0, gt=0.0, le=1e6, description="Longest silence of the worker before it is stopped, in seconds."
     )
@@ -120,6 +126,15 @@ class RunSpec(TargetSpec):
         _refuse_twice("device", self.devices)
         if self.data and len(self.suites) > 1:
             raise ValueError("data needs exactly one suite; run the suites one by one")
+        if self.workers > 1 and self.mode != "replay":
+            raise ValueError(
+                f"{self.workers} workers slow each other, so nothing can be timed. "
+                "Use mode replay, or one worker"
+            )
+        if self.workers > 1 and self.cap_kind == "enforced":
+            raise ValueError(
+                "an enforced cap needs the answers that a worker without one gave before. Use one worker"
+            )
         self._check_caps()
         return self
 

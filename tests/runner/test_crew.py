@@ -93,7 +93,7 @@ def done(supervisor: Supervisor, *works: Work) -> tuple[Writer, list[Event]]:
     writer, told = Writer(), []  # type: ignore[var-annotated]
     writer.known = {each.trace_id: TraceRecord.model_construct(trace_id=each.trace_id) for each in works}
     facts = {name: DrafterFacts(name, {}, False, None) for name in ("a", "b")}
-    work_off(works, len(works), writer, supervisor, facts, told.append, weight_bytes=WEIGHTS)  # type: ignore[arg-type]
+    work_off(works, len(works), writer, [supervisor], facts, told.append, weight_bytes=WEIGHTS)  # type: ignore[arg-type]
     return writer, told
 
 

@@ -82,7 +82,7 @@ class Supervisor:
 
 def done(supervisor: Supervisor, *works: Work, **facts: DrafterFacts) -> tuple[Writer, list[Event]]:
     writer, told = Writer(), []  # type: ignore[var-annotated]
-    work_off(works, len(works), writer, supervisor, facts, told.append)  # type: ignore[arg-type]
+    work_off(works, len(works), writer, [supervisor], facts, told.append)  # type: ignore[arg-type]
     return writer, told
 
 
