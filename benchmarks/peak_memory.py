@@ -13,6 +13,7 @@ import torch
 
 from hyflash_bench.drafters.base import Requires
 from hyflash_bench.drafters.sampler import Sampler
+from hyflash_bench.engine.prefix import Prefix
 from hyflash_bench.engine.trace import trace_conversation
 from hyflash_bench.spec.sampling import GREEDY
 from hyflash_bench.spec.target import TargetSpec
@@ -30,10 +31,11 @@ def main() -> None:
     loaded = _peak_bytes()
     generator = torch.Generator().manual_seed(0)
     prompt = torch.randint(0, target.info.vocab_size, (arguments.context,), generator=generator).tolist()
-    cache = target.new_cache(arguments.context + arguments.new_tokens)
+    prefix = Prefix(target)
+    prefix.reserve(arguments.context + arguments.new_tokens)
     trace = trace_conversation(
         target,
-        cache,
+        prefix,
         lambda turn, ended: prompt,
         1,
         Sampler(GREEDY, 0),
@@ -42,7 +44,7 @@ def main() -> None:
         requires=Requires(taps=(target.info.num_layers // 2,), last_hidden=True),
     )
     peak = _peak_bytes()
-    owed = target.info.weight_bytes + cache.bytes()
+    owed = target.info.weight_bytes + prefix.cache.bytes()
     print(f"peak after loading       {format_bytes(loaded)}")
     print(f"peak after {arguments.context} + {trace.turns[0].num_tokens} tokens {format_bytes(peak)}")
     print(f"weights + KV             {format_bytes(owed)}")

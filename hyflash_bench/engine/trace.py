@@ -13,6 +13,7 @@ from torch import Tensor
 from hyflash_bench.drafters.base import Features, Requires
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.engine.clock import Clock
+from hyflash_bench.engine.prefix import Prefix
 
 if TYPE_CHECKING:
     from hyflash_bench.targets.cache import KVCache
@@ -50,7 +51,8 @@ class TracedTurn:
         gaps: ``[M]`` distance of the two largest logits where each token was chosen.
         stop_reason: ``eos`` or ``limit``.
         start: Cache length before the reply = context length of the turn.
-        prefill_s: Seconds of the pass over ``ingested``.
+        prefill_s: Seconds of the pass over ``ingested``; what was taken over from a conversation before
+            counts as it took then.
         decode_s: Seconds of the passes after the first token; None for a known reply.
         held: Bytes of features kept for drafters, of the whole conversation so far, after each of those
             passes; empty for a known reply.
@@ -105,7 +107,7 @@ class Trace:
 
 def trace_conversation(
     target: Target,
-    cache: KVCache,
+    prefix: Prefix,
     prompts: PromptSource,
     num_turns: int,
     sampler: Sampler,
@@ -120,7 +122,7 @@ def trace_conversation(
 
     Args:
         target: The model.
-        cache: Empty, with room for the whole conversation.
+        prefix: With room for the whole conversation; the first prompt takes over what it has of it.
         prompts: Gives each turn's new prompt tokens.
         num_turns: User turns.
         sampler: How the target's tokens are chosen.
@@ -130,7 +132,7 @@ def trace_conversation(
         known: Replies recorded before; only prefill passes are then needed.
         on_turn: Called with the turn's index before it starts.
     """
-    clock = Clock(target.device)
+    clock, cache = Clock(target.device), prefix.cache
     turns: list[TracedTurn] = []
     held = 0
     for index in range(num_turns):
@@ -139,16 +141,19 @@ def trace_conversation(
         ended = not turns or turns[-1].stop_reason == "eos"
         prompt = torch.tensor(prompts(index, ended), dtype=torch.int64)
         ingested = torch.cat([turns[-1].tokens[-1:], prompt]) if turns else prompt
-        before = clock.now()
-        result = target.prefill(ingested, cache, requires)
-        prefill_s = clock.now() - before
+        if turns:
+            before = clock.now()
+            result = target.prefill(ingested, cache, requires)
+            features, first_logits = result.features, result.logits.reshape(-1)
+            prefill_s = clock.now() - before
+        else:
+            prefix.read(ingested.tolist(), requires)
+            features, first_logits, prefill_s = prefix.features, prefix.logits, prefix.seconds
         start = cache.length
-        held += _bytes(result.features)
+        held += _bytes(features)
         before = clock.now()
         if known is None:
-            reply = _answer(
-                target, cache, result.logits.reshape(-1), sampler, max_new_tokens, stop_tokens, requires
-            )
+            reply = _answer(target, cache, first_logits, sampler, max_new_tokens, stop_tokens, requires)
             decode_s: float | None = clock.now() - before
         else:
             reply = _walk(target, cache, known[index], requires)
@@ -157,8 +162,8 @@ def trace_conversation(
             TracedTurn(
                 prompt=prompt,
                 ingested=ingested,
-                ingested_features=result.features,
-                first_logits=result.logits.reshape(-1),
+                ingested_features=features,
+                first_logits=first_logits,
                 tokens=reply.tokens,
                 reply_features=reply.features,
                 logprobs=reply.logprobs,

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from hyflash_bench.engine.prefix import Prefix
 from hyflash_bench.errors import ContextTooLong
 from hyflash_bench.integrations.branches import Branches
-from hyflash_bench.integrations.prefix import Prefix
+from hyflash_bench.integrations.prompts import CHUNK_SIZE
 from hyflash_bench.targets.target import Target
 
 __all__ = ["MAX_ROWS", "Likelihood", "Scored"]
@@ -72,7 +73,7 @@ class Likelihood:
         self._batch_size = batch_size
         self._known = dict(known or {})
         self._on_scored = on_scored
-        self._prefix = Prefix(target)
+        self._prefix = Prefix(target, CHUNK_SIZE)
 
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Iterator[tuple[int, Scored]]:
         """Score many continuations; each answer comes with its place, in the order in which they are made.

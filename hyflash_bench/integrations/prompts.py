@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from hyflash_bench.spec.sampling import GREEDY, Sampling
 
-__all__ = ["Ask", "Origin", "Prompt"]
+__all__ = ["CHUNK_SIZE", "Ask", "Origin", "Prompt"]
+
+CHUNK_SIZE = 128
+"""Tokens of a prompt that are taken over together: tasks' prompts begin alike, and are short."""
 
 
 @dataclass(frozen=True, slots=True)

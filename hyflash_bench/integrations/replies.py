@@ -13,11 +13,11 @@ from hyflash_bench.drafters.base import CellFacts, Drafter, Features, Requires
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.engine.live import live_turn
 from hyflash_bench.engine.lossless import Judgement, judge
+from hyflash_bench.engine.prefix import Prefix
 from hyflash_bench.engine.steps import TurnResult
 from hyflash_bench.engine.trace import TracedTurn
 from hyflash_bench.errors import ContextTooLong, DrafterError
-from hyflash_bench.integrations.prefix import Prefix
-from hyflash_bench.integrations.prompts import Ask, Prompt
+from hyflash_bench.integrations.prompts import CHUNK_SIZE, Ask, Prompt
 from hyflash_bench.integrations.stops import StopStrings
 from hyflash_bench.integrations.tally import Tally
 from hyflash_bench.memory.ledger import held_by
@@ -123,7 +123,7 @@ class Replies:
     def __post_init__(self) -> None:
         """Look up what does not change."""
         self._chat = ChatTokenizer(self.target.tokenizer)
-        self._prefix = Prefix(self.target)
+        self._prefix = Prefix(self.target, CHUNK_SIZE)
         self._reference = next((name for name, d in self.drafters.items() if d.is_reference), None)
         self.stop_tokens = frozenset(self.target.info.eos_token_ids) | self._chat.stop_tokens
 

@@ -11,6 +11,7 @@ from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.engine.ingest import ingest
 from hyflash_bench.engine.live import live_turn
 from hyflash_bench.engine.lossless import Judgement, judge
+from hyflash_bench.engine.prefix import Prefix
 from hyflash_bench.engine.replay import replay_turn
 from hyflash_bench.engine.steps import TurnResult
 from hyflash_bench.engine.trace import Known, Trace, trace_conversation
@@ -61,12 +62,12 @@ class ConversationRunner:
         self._chat = ChatTokenizer(target.tokenizer)
         self._stops = frozenset(target.info.eos_token_ids) | self._chat.stop_tokens
         self._ledger = ledger_of(target)
-        self._cache: KVCache | None = None
+        self._prefix = Prefix(target)
 
     @property
     def context_length(self) -> int:
         """Tokens in the target's cache now."""
-        return 0 if self._cache is None else self._cache.length
+        return self._prefix.length
 
     def run(self, work: Work, conversation: Conversation) -> WorkResult:
         """Trace, replay and live for every cell of the work.
@@ -84,11 +85,11 @@ class ConversationRunner:
             for entrant in entrants:
                 entrant.fail("incompatible", str(error))
             return WorkResult(trace=None, conversations=tuple(uncapped(work, entrants)))
-        cache = self._cache_for(capacity)
-        trace = self._trace(work, prompts, cache, entrants)
+        self._reserve(capacity)
+        trace = self._trace(work, prompts, entrants)
         _require_finite(trace)
         with Meter(self._target.info.backend) as meter:
-            scene = _Scene(work, trace, cache, meter)
+            scene = _Scene(work, trace, self._prefix.cache, meter)
             if work.mode != "live":
                 self._replay_all(scene, entrants)
             if work.mode != "replay":
@@ -104,29 +105,25 @@ class ConversationRunner:
 
     # -- trace ---------------------------------------------------------------------------------
 
-    def _cache_for(self, capacity: int) -> KVCache:
-        if self._cache is None or self._cache.capacity < capacity:
-            self._cache = None  # let go of the old one before the new one is made
-            try:
-                self._cache = self._target.new_cache(capacity)
-            except Exception as error:
-                if not is_out_of_memory(error):
-                    raise
-                raise MemoryError(
-                    f"the target's cache has no room for the {capacity:,} tokens of the whole conversation "
-                    f"({error})"
-                ) from error
-        self._cache.truncate(0)
-        return self._cache
+    def _reserve(self, capacity: int) -> None:
+        try:
+            self._prefix.reserve(capacity)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            raise MemoryError(
+                f"the target's cache has no room for the {capacity:,} tokens of the whole conversation "
+                f"({error})"
+            ) from error
 
-    def _trace(self, work: Work, prompts: Prompts, cache: KVCache, entrants: Sequence[Entrant]) -> Trace:
+    def _trace(self, work: Work, prompts: Prompts, entrants: Sequence[Entrant]) -> Trace:
         known = None
         if work.known is not None:
             known = [Known(t.tokens, t.logprobs, t.gaps, t.stop_reason) for t in work.known.turns]
         self._tell(PhaseStarted(work.item_id, "prefill" if known else "trace", None))
         return trace_conversation(
             self._target,
-            cache,
+            self._prefix,
             prompts.tokens,
             len(prompts),
             Sampler(work.sampling, _seed(work, "trace")),

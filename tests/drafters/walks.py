@@ -17,6 +17,7 @@ from hyflash_bench.drafters.contract import Ground
 from hyflash_bench.drafters.networks.batch import Batch
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.engine.live import live_turn
+from hyflash_bench.engine.prefix import Prefix
 from hyflash_bench.engine.replay import replay_turn
 from hyflash_bench.engine.trace import Trace, trace_conversation
 from hyflash_bench.spec.sampling import GREEDY, Sampling
@@ -86,12 +87,13 @@ PROMPTS = (random_tokens(9, seed=1), random_tokens(4, seed=2))
 
 def traced(requires: Requires, sampling: Sampling = GREEDY) -> tuple[KVCache, Trace]:
     """Two turns of the tiny target."""
-    cache = target().new_cache(CAPACITY)
+    prefix = Prefix(target())
+    prefix.reserve(CAPACITY)
     trace = trace_conversation(
-        target(), cache, lambda turn, ended: PROMPTS[turn].tolist(), len(PROMPTS), Sampler(sampling, 0),
+        target(), prefix, lambda turn, ended: PROMPTS[turn].tolist(), len(PROMPTS), Sampler(sampling, 0),
         max_new_tokens=NUM_NEW, stop_tokens=(), requires=requires,
     )  # fmt: skip
-    return cache, trace
+    return prefix.cache, trace
 
 
 def own_answers(requires: Requires) -> Batch:

@@ -103,6 +103,8 @@ class TableTarget:
             Features(taps=dict.fromkeys(requires.taps, features)),
         )
 
-    def prefill(self, tokens: Tensor, cache: TableCache, requires: Requires = Requires()) -> TablePass:
+    def prefill(
+        self, tokens: Tensor, cache: TableCache, requires: Requires = Requires(), *, chunk_size: int = 512
+    ) -> TablePass:
         result = self.forward(tokens, cache, requires)
         return TablePass(result.logits[-1], result.features)

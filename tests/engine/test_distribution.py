@@ -12,6 +12,7 @@ from scipy.stats import chisquare
 from hyflash_bench.drafters.base import Draft, Drafter, Features
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.engine.live import live_turn
+from hyflash_bench.engine.prefix import Prefix
 from hyflash_bench.engine.replay import replay_turn
 from hyflash_bench.engine.trace import trace_conversation
 from hyflash_bench.spec.sampling import Sampling
@@ -126,9 +127,10 @@ def test_sampled_replay_accepts_as_often_as_live(shape):
     drafter = Guesser(shape)
     length, live, replayed = 24, [], []
     for seed in range(400):
-        cache = target.new_cache(64)
+        prefix = Prefix(target)
+        prefix.reserve(64)
         trace = trace_conversation(
-            target, cache, lambda turn, ended: PROMPT, 1, Sampler(sampling, seed),
+            target, prefix, lambda turn, ended: PROMPT, 1, Sampler(sampling, seed),
             max_new_tokens=length, stop_tokens=(), requires=drafter.requires,
         )  # fmt: skip
         result = replay_turn(

@@ -16,6 +16,7 @@ from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.drafters.scripted import Scripted
 from hyflash_bench.engine.live import live_turn
 from hyflash_bench.engine.lossless import judge
+from hyflash_bench.engine.prefix import Prefix
 from hyflash_bench.engine.replay import replay_turn
 from hyflash_bench.engine.trace import Trace, trace_conversation
 from hyflash_bench.footprint import KVDtype
@@ -40,12 +41,13 @@ def _one_thread() -> Iterator[None]:
 
 def traced(target: Target) -> tuple[Target, KVCache, Trace]:
     """Two turns of plain decoding, and the cache that they leave."""
-    kept = target.new_cache(CAPACITY)
+    prefix = Prefix(target)
+    prefix.reserve(CAPACITY)
     trace = trace_conversation(
-        target, kept, lambda turn, ended: PROMPTS[turn], len(PROMPTS), Sampler(GREEDY, 0),
+        target, prefix, lambda turn, ended: PROMPTS[turn], len(PROMPTS), Sampler(GREEDY, 0),
         max_new_tokens=NUM_NEW, stop_tokens=(), requires=Requires(),
     )  # fmt: skip
-    return target, kept, trace
+    return target, prefix.cache, trace
 
 
 @cache

@@ -11,6 +11,7 @@ from hyflash_bench.drafters.base import Draft, Drafter, Features, Requires
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.engine.clock import Clock
 from hyflash_bench.engine.live import live_turn
+from hyflash_bench.engine.prefix import Prefix
 from hyflash_bench.engine.replay import replay_turn
 from hyflash_bench.engine.trace import Known, trace_conversation
 from hyflash_bench.spec.sampling import GREEDY
@@ -72,12 +73,13 @@ class Oracle(Drafter):
 
 
 def traced(target, requires=Requires(taps=(0,)), known=None, max_new_tokens=20, stops=()):
-    cache = target.new_cache(CAPACITY)
+    prefix = Prefix(target)
+    prefix.reserve(CAPACITY)
     trace = trace_conversation(
-        target, cache, lambda turn, ended: PROMPTS[turn], len(PROMPTS), Sampler(GREEDY, 0),
+        target, prefix, lambda turn, ended: PROMPTS[turn], len(PROMPTS), Sampler(GREEDY, 0),
         max_new_tokens=max_new_tokens, stop_tokens=stops, requires=requires, known=known,
     )  # fmt: skip
-    return cache, trace
+    return prefix.cache, trace
 
 
 def live_and_replay(target, drafter, max_new_tokens, stops, budget=8):

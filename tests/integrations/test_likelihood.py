@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hyflash_bench.integrations.likelihood import MAX_ROWS, Likelihood, Scored
-from hyflash_bench.integrations.prefix import CHUNK_SIZE
+from hyflash_bench.integrations.prompts import CHUNK_SIZE
 from hyflash_bench.spec.target import TargetSpec
 from hyflash_bench.targets.load import load_target
 from hyflash_bench.targets.target import Target

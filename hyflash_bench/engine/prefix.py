@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from hyflash_bench.drafters.base import Features, Requires
 from hyflash_bench.engine.clock import Clock
-from hyflash_bench.targets.cache import KVCache
-from hyflash_bench.targets.target import Target
 
-__all__ = ["CHUNK_SIZE", "Prefix"]
+if TYPE_CHECKING:
+    from hyflash_bench.targets.cache import KVCache
+    from hyflash_bench.targets.target import Target
 
-CHUNK_SIZE = 128
-"""Tokens of a chunk: small ones are taken over more often, large ones are passed a little faster."""
+__all__ = ["Prefix"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,11 @@ class Prefix:
 
     Args:
         target: The model.
-        chunk_size: Most tokens of a chunk.
+        chunk_size: Most tokens of a chunk: small ones are taken over more often, large ones are passed a
+            little faster.
     """
 
-    def __init__(self, target: Target, chunk_size: int = CHUNK_SIZE) -> None:
+    def __init__(self, target: Target, chunk_size: int = 512) -> None:
         self._target = target
         self._chunk_size = chunk_size
         self._cache: KVCache | None = None
@@ -55,6 +56,11 @@ class Prefix:
         """The target's. What is written behind the context is lost with the next one."""
         assert self._cache is not None, "reserve first"
         return self._cache
+
+    @property
+    def length(self) -> int:
+        """Tokens in the cache now."""
+        return 0 if self._cache is None else self._cache.length
 
     @property
     def seconds(self) -> float:
@@ -104,5 +110,6 @@ class Prefix:
         pairs = zip(self._chunks, wanted, strict=False)
         self._chunks = [held for held, _ in takewhile(lambda pair: pair[0].tokens == pair[1], pairs)]
         length = sum(len(chunk.tokens) for chunk in self._chunks)
-        self.features = self.features.rows(slice(length))
+        # A slice would keep the whole of what it is cut from while the next context is read.
+        self.features = self.features.rows(slice(length)) if length else Features()
         self.cache.truncate(length)

@@ -8,7 +8,10 @@ import pytest
 import torch
 
 from hyflash_bench.drafters.base import Requires
-from hyflash_bench.integrations.prefix import Prefix
+from hyflash_bench.drafters.sampler import Sampler
+from hyflash_bench.engine.prefix import Prefix
+from hyflash_bench.engine.trace import Trace, trace_conversation
+from hyflash_bench.spec.sampling import Sampling
 from hyflash_bench.spec.target import TargetSpec
 from hyflash_bench.targets.load import load_target
 from hyflash_bench.targets.target import Target
@@ -95,3 +98,38 @@ def test_other_features_are_read_anew(target: Target) -> None:
     prefix.read(HEAD, REQUIRES)
 
     assert [len(tensor) for tensor in prefix.features.tensors()] == [len(HEAD)] * 3
+
+
+def test_a_conversation_that_begins_as_the_one_before_is_not_read_again(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with the same prompt at another temperature; replies and features are those of one alone."""
+    prompts = [CONTEXTS[0], CONTEXTS[4]]
+
+    def traced(prefix: Prefix, temperature: float) -> Trace:
+        sampler = Sampler(Sampling(temperature=temperature), seed=3)
+        return trace_conversation(
+            target, prefix, lambda turn, ended: prompts[turn], len(prompts), sampler,
+            max_new_tokens=20, stop_tokens=(), requires=REQUIRES,
+        )  # fmt: skip
+
+    shared, alone = Prefix(target, SIZE), Prefix(target, SIZE)
+    for prefix in (shared, alone):
+        prefix.reserve(300)
+    traced(shared, 0.0)
+    expected = traced(alone, 0.7)
+    rows: list[int] = []
+    prefill = target.prefill
+    monkeypatch.setattr(target, "prefill", lambda tokens, *more, **options: (
+        rows.append(len(tokens)), prefill(tokens, *more, **options))[1])  # fmt: skip
+    got = traced(shared, 0.7)
+
+    assert rows == [len(prompts[1]) + 1], "the second turn, behind its own reply to the first"
+    for here, there in zip(got.turns, expected.turns, strict=True):
+        assert here.tokens.tolist() == there.tokens.tolist()
+        assert torch.equal(here.first_logits, there.first_logits)
+        for mine, theirs in zip(
+            here.ingested_features.tensors(), there.ingested_features.tensors(), strict=True
+        ):
+            assert torch.equal(mine, theirs)
+    assert got.turns[0].prefill_s == shared.seconds > 0
