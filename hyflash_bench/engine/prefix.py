@@ -76,7 +76,7 @@ class Prefix:
         """Have room for contexts of ``capacity`` tokens with what comes behind them."""
         if self._cache is None or self._cache.capacity < capacity:
             self._chunks.clear()
-            self._cache = None  # let go of the old one before the new one is made
+            self._cache, self.features = None, Features()  # let go of the old ones before the new one is made
             self._cache = self._target.new_cache(capacity)
 
     def read(self, tokens: Sequence[int], requires: Requires = Requires()) -> None:
