@@ -26,7 +26,8 @@ OPTIONS = {
     "--contexts --data --debug --device --devices --draft-budget --drafter --drafter-kv-dtype --drafters "
     "--dry-run --dtype --extrapolate --fresh --help --kind --kinds --kv-dtype --limit --max-new-tokens "
     "--memory-cap --memory-caps --mode --num-threads --output-path --repeats --seed "
-    "--skip-bad-rows --target --temperature --timeout-s --top-k --top-p --trust-remote-code --weight-bits",
+    "--skip-bad-rows --target --temperature --timeout-s --top-k --top-p --trust-remote-code --weight-bits "
+    "--workers",
     "fit": "--confirm --context --contexts --debug --device --devices --draft-budget --drafter --drafters "
     "--help --json --kv-dtype --memory-cap --memory-caps --output --run --speeds --target --weight-bits "
     "--weights-bits",
@@ -53,7 +54,7 @@ OPTIONS = {
     "fetch": "--debug --help --target",
     "compare": "--allow-different --debug --fail-if --help --json --metric --metrics --output",
     "claims": "--backend --context --contexts --debug --device --dry-run --file --fresh --help --json "
-    "--limit --max-new-tokens --num-threads --output --output-path --run --target",
+    "--limit --max-new-tokens --num-threads --output --output-path --run --target --workers",
     "export": "--debug --format --help --table --to",
     "import": "--before --debug --drafter --format --fresh --help --output-path --plain --suite --target "
     "--temperature",
