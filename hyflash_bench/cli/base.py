@@ -10,8 +10,7 @@ import errno
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -21,36 +20,17 @@ __all__ = [
     "CONTEXT",
     "EXIT_INTERRUPTED",
     "LazyGroup",
-    "PathType",
-    "backend_option",
     "command",
     "debug_option",
     "foot",
-    "json_option",
-    "option",
-    "taps_option",
     "typed",
 ]
 
 EXIT_INTERRUPTED = 130
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 _DEBUG = "hyflash_bench.debug"
 _TYPED = "hyflash_bench.typed"
-
-
-class PathType(click.Path):
-    """A file or folder to be named: an empty name, of a variable that is not set, is not taken for ``.``."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(path_type=Path, **kwargs)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See :class:`click.Path`."""
-        if value == "":
-            self.fail("An empty name was given. Name a file or folder, or . for this one.", param, ctx)
-        return super().convert(value, param, ctx)
 
 
 class _UsageFailure(click.ClickException):
@@ -149,59 +129,6 @@ def foot(examples: Sequence[str]) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  hyflash-bench {line}" for line in examples)
 
 
-def option(*names: str, shown: str | None = None, **settings: Any) -> Callable[[_F], _F]:
-    """An option whose default lives elsewhere (in the spec) and is only shown here.
-
-    Args:
-        names: As :func:`click.option`.
-        shown: The default, as text.
-        settings: As :func:`click.option`.
-    """
-    if shown is not None:
-        settings["help"] += f" [default: {shown}]"
-    return click.option(*names, **settings)
-
-
-def backend_option(*, when: str = "", is_device_taken: bool = False) -> Callable[[_F], _F]:
-    """``--backend``: what torch computes on.
-
-    Args:
-        when: Put before the help, as in ``With --run: ``.
-        is_device_taken: Whether the command has a ``--device`` of its own. Elsewhere it gets one that
-            only points here, since most tools mean the backend by it.
-    """
-
-    def refuse(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-        if value is not None:
-            raise _UsageFailure(
-                f"What torch computes on is called backend: --backend {value}. "
-                "Device profiles (--device) belong to run and fit."
-            )
-
-    pointer = click.option("--device", hidden=True, expose_value=False, callback=refuse)
-    declared = option(
-        "--backend",
-        metavar="BACKEND",
-        shown="cpu",
-        help=f"{when}Where torch computes: cpu, cuda, cuda:N or mps.",
-    )
-    return declared if is_device_taken else lambda function: declared(pointer(function))
-
-
-def taps_option(help_text: str) -> Callable[[_F], _F]:
-    """``--taps``: numbers of layers, as a tuple."""
-
-    def split(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
-        if value is None:
-            return None
-        pieces = [piece.strip() for piece in value.split(",")]
-        if not all(piece.isdecimal() for piece in pieces):
-            raise _UsageFailure(f"--taps {value!r} is no list of layers. Write for example --taps 9,19,28.")
-        return tuple(map(int, pieces))
-
-    return option("--taps", metavar="LAYER,...", callback=split, shown="three, spread out", help=help_text)
-
-
 def debug_option() -> click.Option:
     """``--debug``, which works before and after the command's name."""
 
@@ -215,13 +142,6 @@ def debug_option() -> click.Option:
         expose_value=False,
         callback=remember,
         help="Show the traceback of an error.",
-    )
-
-
-def json_option(function: _F) -> _F:
-    """Add ``--json`` as parameter ``as_json``."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")(
-        function
     )
 
 

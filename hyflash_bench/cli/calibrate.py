@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hyflash_bench.cli.base import PathType, json_option, option
 from hyflash_bench.cli.base import command as declare
+from hyflash_bench.cli.options import json_option, option, output_option
 from hyflash_bench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,14 +47,7 @@ __all__ = ["command"]
     shown="torch's own",
     help="CPU threads, as for run.",
 )
-@option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=PathType(dir_okay=False),
-    shown="where --device host finds it",
-    help="Write the profile to this .yaml file.",
-)
+@output_option("Write the profile to this .yaml file.", shown="where --device host finds it")
 @json_option
 def command(
     backend: str, dtypes: tuple[str, ...], num_threads: int | None, output: Path | None, as_json: bool

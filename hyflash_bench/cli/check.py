@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import click
 
 from hyflash_bench.cli.base import command as declare
-from hyflash_bench.cli.base import json_option, option
+from hyflash_bench.cli.options import json_option, target_option
 
 __all__ = ["command"]
 
@@ -19,7 +19,7 @@ __all__ = ["command"]
     examples=("check prompt-lookup:max_ngram=3", "check my_drafter.py:MyDrafter --suite quick"),
 )
 @click.argument("drafter")
-@option("--target", metavar="ID", shown="smollm2-135m", help="Target to check it with.")
+@target_option("Target to check it with.")
 @click.option("--suite", default="quick", show_default=True, help="Suite to check it on.")
 @click.option("--limit", default=1, show_default=True, help="Conversations per task.")
 @click.option("--max-new-tokens", default=32, show_default=True, help="Most tokens of a reply.")

@@ -8,8 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hyflash_bench.cli.base import PathType, backend_option, json_option, option, typed
 from hyflash_bench.cli.base import command as declare
+from hyflash_bench.cli.base import typed
+from hyflash_bench.cli.options import (
+    PathType,
+    backend_option,
+    contexts_option,
+    folder_option,
+    json_option,
+    new_tokens_option,
+    option,
+    output_option,
+    target_option,
+    threads_option,
+    workers_option,
+)
 from hyflash_bench.cli.run import show_plan, stoppable
 from hyflash_bench.errors import UnknownName, UsageError
 
@@ -50,51 +63,19 @@ IN_TERMINAL = (
     "--run", "measure", is_flag=True, help="First measure what the claims need: greedy replay, no speeds."
 )
 @option("--dry-run", is_flag=True, help="With --run: print the plan and the resolved YAML; measure nothing.")
-@option("--target", metavar="ID", shown="smollm2-135m", help="With --run: model whose output is wanted.")
-@option(
-    "--context",
-    "--contexts",
-    "contexts",
-    type=int,
-    metavar="TOKENS",
-    multiple=True,
-    shown="all that the target takes",
-    help="With --run: only this context length, in suites that fix lengths. Repeatable.",
+@target_option("With --run: model whose output is wanted.")
+@contexts_option(
+    "With --run: only this context length, in suites that fix lengths.", shown="all that the target takes"
 )
 @option("--limit", type=int, metavar="N", shown="all", help="With --run: conversations per task.")
-@option(
-    "--max-new-tokens",
-    type=int,
-    metavar="N",
-    shown="as the suites say",
-    help="With --run: most tokens of a reply.",
-)
-@backend_option(when="With --run: ")
-@option(
-    "--workers",
-    type=int,
-    metavar="N",
-    shown="1",
-    help="With --run: processes that replay side by side, each with the target in memory and its share of "
-    "the cores.",
-)
-@option("--num-threads", type=int, metavar="N", shown="as torch chooses", help="With --run: CPU threads.")
-@option(
-    "--output-path",
-    type=PathType(file_okay=False),
-    metavar="DIR",
-    shown="results/claims-TARGET",
-    help="With --run: exactly the run folder to write, or to continue.",
-)
+@new_tokens_option(shown="as the suites say", when="With --run")
+@backend_option(when="With --run")
+@workers_option(when="With --run")
+@threads_option(when="With --run")
+@folder_option("With --run: exactly the run folder to write, or to continue.", shown="results/claims-TARGET")
 @option("--fresh", is_flag=True, help="With --run: start over instead of continuing.")
 @json_option
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=PathType(dir_okay=False),
-    help="Write the verdicts: .json, .csv, .md, .tex or .parquet.",
-)
+@output_option("Write the verdicts: .json, .csv, .md, .tex or .parquet.")
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hyflash_bench.cli.base import PathType, json_option, option
 from hyflash_bench.cli.base import command as declare
+from hyflash_bench.cli.options import json_option, option, output_option
 from hyflash_bench.errors import UnknownName
 
 if TYPE_CHECKING:
@@ -68,13 +68,7 @@ IN_TERMINAL = (
     help="Compare in spite of another target, precision, suite version, sampling, cap, limit or machine.",
 )
 @json_option
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=PathType(dir_okay=False),
-    help="Write the comparison: .json (with definitions), .csv, .md, .tex or .parquet.",
-)
+@output_option("Write the comparison: .json (with definitions), .csv, .md, .tex or .parquet.")
 @click.pass_context
 def command(
     ctx: click.Context,

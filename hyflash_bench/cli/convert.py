@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from hyflash_bench.cli.base import PathType, option
 from hyflash_bench.cli.base import command as declare
+from hyflash_bench.cli.options import PathType, target_option
 
 __all__ = ["command"]
 
@@ -21,7 +21,7 @@ __all__ = ["command"]
     ),
 )
 @click.argument("checkpoint")
-@option("--target", metavar="ID", shown="smollm2-135m", help="Target that it was trained for.")
+@target_option("Target that it was trained for.")
 @click.option(
     "--to",
     "folder",

@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hyflash_bench.cli.base import (
-    CONTEXT,
+from hyflash_bench.cli.base import CONTEXT, debug_option, foot
+from hyflash_bench.cli.base import command as declare
+from hyflash_bench.cli.options import (
     PathType,
     backend_option,
-    debug_option,
-    foot,
+    dtype_option,
+    folder_option,
     json_option,
     option,
     taps_option,
+    target_option,
+    threads_option,
 )
-from hyflash_bench.cli.base import command as declare
 from hyflash_bench.cli.run import stoppable
 from hyflash_bench.errors import UsageError
 
@@ -68,19 +70,8 @@ command.params.append(debug_option())
     shown="the recipe of the shipped baselines",
     help="YAML that says what the corpus is made of.",
 )
-@option(
-    "--target",
-    metavar="ID",
-    shown="smollm2-135m",
-    help="Model that the drafters are for: preset, hub id, local folder or GGUF file.",
-)
-@option(
-    "--output-path",
-    type=PathType(file_okay=False),
-    metavar="DIR",
-    shown="corpus",
-    help="Folder to write, or to continue.",
-)
+@target_option("Model that the drafters are for: preset, hub id, local folder or GGUF file.")
+@folder_option("Folder to write, or to continue.", shown="corpus")
 @option("--parts", metavar="NAME,...", shown="all", help="Only these parts of the recipe.")
 @option(
     "--max-tokens",
@@ -90,12 +81,7 @@ command.params.append(debug_option())
     help="About so many tokens in all; the parts keep their proportions.",
 )
 @option("--seed", type=int, metavar="N", shown="as the recipe says", help="Seed of every random choice.")
-@option(
-    "--dtype",
-    type=click.Choice(["auto", "float32", "bfloat16", "float16"]),
-    shown="as the recipe says",
-    help="Precision in which the target writes.",
-)
+@dtype_option("Precision in which the target writes.", shown="as the recipe says")
 @option(
     "--features",
     is_flag=True,
@@ -104,7 +90,7 @@ command.params.append(debug_option())
 )
 @taps_option("With --features: layers of the target to keep.")
 @backend_option()
-@option("--num-threads", type=int, metavar="N", shown="as torch chooses", help="CPU threads.")
+@threads_option()
 @click.option("--dry-run", is_flag=True, help="Print the plan and the resolved recipe; build nothing.")
 def build(
     recipe: Path | None,

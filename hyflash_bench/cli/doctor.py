@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from hyflash_bench.cli.base import command as declare
-from hyflash_bench.cli.base import json_option
+from hyflash_bench.cli.options import json_option
 
 __all__ = ["command"]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from hyflash_bench.cli.base import PathType
 from hyflash_bench.cli.base import command as declare
+from hyflash_bench.cli.options import PathType
 
 __all__ = ["command"]
 

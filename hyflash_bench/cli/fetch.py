@@ -5,14 +5,14 @@ from __future__ import annotations
 import click
 
 from hyflash_bench.cli.base import command as declare
-from hyflash_bench.cli.base import option
+from hyflash_bench.cli.options import target_option
 
 __all__ = ["command"]
 
 
 @declare("fetch", examples=("fetch quick", "fetch quick longctx multiturn", "fetch --target org/name@main"))
 @click.argument("suites", nargs=-1, metavar="[SUITE]...")
-@option("--target", metavar="ID", shown="smollm2-135m", help="Target to fetch.")
+@target_option("Target to fetch.")
 def command(suites: tuple[str, ...], target: str | None) -> None:
     """Fetch the target and the texts of suites.
 

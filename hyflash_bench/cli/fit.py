@@ -8,8 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hyflash_bench.cli.base import PathType, json_option, option
 from hyflash_bench.cli.base import command as declare
+from hyflash_bench.cli.options import (
+    contexts_option,
+    devices_option,
+    draft_budget_option,
+    drafters_option,
+    json_option,
+    kv_dtype_option,
+    memory_caps_option,
+    option,
+    output_option,
+    target_option,
+)
 from hyflash_bench.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
@@ -37,49 +48,17 @@ LIMITS = (
         "fit --run results/RUN --device raspberry-pi-5-8gb",
     ),
 )
-@option(
-    "--target",
-    metavar="ID",
+@target_option(
+    "Preset, hub id, local folder, fetched GGUF file or config.json; only its sizes are read.",
     shown="smollm2-135m, or the run's",
-    help="Preset, hub id, local folder, fetched GGUF file or config.json; only its sizes are read.",
 )
-@option(
-    "--drafter",
-    "--drafters",
-    "drafters",
-    metavar="SPEC",
-    multiple=True,
-    shown="as for run, or the run's",
-    help="NAME or NAME:key=value,key=value. Repeatable.",
-)
-@option(
-    "--memory-cap",
-    "--memory-caps",
-    "memory_caps",
-    metavar="SIZE",
-    multiple=True,
-    shown="none",
-    help="Memory to stay within, e.g. 512MiB. Repeatable.",
-)
-@option(
-    "--device",
-    "--devices",
-    "devices",
-    metavar="PROFILE",
-    multiple=True,
+@drafters_option("NAME or NAME:key=value,key=value.", shown="as for run, or the run's")
+@memory_caps_option("Memory to stay within")
+@devices_option(
+    "Name or YAML file of a device, whose usable memory to stay within.",
     shown="all shipped, unless a cap is given",
-    help="Name or YAML file of a device, whose usable memory to stay within. Repeatable.",
 )
-@option(
-    "--context",
-    "--contexts",
-    "contexts",
-    type=click.IntRange(1, 10**9),
-    metavar="TOKENS",
-    multiple=True,
-    shown="512, 1024, ... 131072",
-    help="Context length to judge. Repeatable.",
-)
+@contexts_option("Context length to judge.", shown="512, 1024, ... 131072", kind=click.IntRange(1, 10**9))
 @option(
     "--weight-bits",
     "--weights-bits",
@@ -88,21 +67,12 @@ LIMITS = (
     shown="32",
     help="Bits of the target's weights; a drafter's own have 32 or 16.",
 )
-@option(
-    "--kv-dtype",
-    type=click.Choice(["auto", "float32", "bfloat16", "float16", "int8"]),
-    default="auto",
+@kv_dtype_option(
+    "Precision of the KV caches of target and drafter.",
     shown="float32 with weights of 32 bits, else float16",
-    help="Precision of the KV caches of target and drafter.",
+    default="auto",
 )
-@option(
-    "--draft-budget",
-    type=click.IntRange(1, 256),
-    metavar="N",
-    default=16,
-    shown="16",
-    help="Most tokens a drafter may propose in one step.",
-)
+@draft_budget_option(click.IntRange(1, 256), default=16)
 @option(
     "--speeds",
     is_flag=True,
@@ -120,13 +90,7 @@ LIMITS = (
     help="Take target and drafters from this run folder; simulate says how fast they would be.",
 )
 @json_option
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=PathType(dir_okay=False),
-    help="Write all as .json, or the table of limits as .csv, .md, .tex or .parquet.",
-)
+@output_option("Write all as .json, or the table of limits as .csv, .md, .tex or .parquet.")
 def command(
     target: str | None,
     drafters: tuple[str, ...],

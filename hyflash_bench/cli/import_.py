@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from hyflash_bench.cli.base import PathType, option, typed
 from hyflash_bench.cli.base import command as declare
+from hyflash_bench.cli.base import typed
+from hyflash_bench.cli.options import PathType, option
 
 __all__ = ["command"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hyflash_bench.cli.base import command as declare
-from hyflash_bench.cli.base import json_option
+from hyflash_bench.cli.options import json_option
 
 if TYPE_CHECKING:
     from hyflash_bench.results import RunListing

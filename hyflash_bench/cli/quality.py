@@ -9,8 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hyflash_bench.cli.base import PathType, backend_option, json_option, option, typed
 from hyflash_bench.cli.base import command as declare
+from hyflash_bench.cli.base import typed
+from hyflash_bench.cli.options import (
+    PathType,
+    backend_option,
+    draft_budget_option,
+    drafters_option,
+    dtype_option,
+    folder_option,
+    json_option,
+    new_tokens_option,
+    option,
+    target_option,
+    threads_option,
+)
 from hyflash_bench.cli.run import stoppable
 
 if TYPE_CHECKING:
@@ -54,21 +67,8 @@ __all__ = ["command"]
     shown="4096",
     help="Context length of tasks that make their own texts. Repeatable.",
 )
-@option(
-    "--target",
-    metavar="ID",
-    shown="smollm2-135m",
-    help="Model whose output is wanted: preset, hub id, local folder or GGUF file.",
-)
-@option(
-    "--drafter",
-    "--drafters",
-    "drafters",
-    metavar="SPEC",
-    multiple=True,
-    shown="as for run",
-    help="As for run; the target alone is always there. Repeatable.",
-)
+@target_option()
+@drafters_option("As for run; the target alone is always there.", shown="as for run")
 @option("--limit", type=int, metavar="N", shown="all", help="Prompts per task, the first ones.")
 @option("--num-fewshot", type=int, metavar="N", shown="as the task says", help="Examples before each prompt.")
 @option(
@@ -83,16 +83,8 @@ __all__ = ["command"]
     shown="no",
     help="Begin every prompt as the tokenizer does by itself.",
 )
-@option(
-    "--max-new-tokens",
-    type=int,
-    metavar="N",
-    shown="as the task says",
-    help="Most tokens of a reply.",
-)
-@option(
-    "--draft-budget", type=int, metavar="N", shown="16", help="Most tokens a drafter may propose in one step."
-)
+@new_tokens_option(shown="as the task says")
+@draft_budget_option()
 @option(
     "--batch-size",
     type=int,
@@ -101,27 +93,16 @@ __all__ = ["command"]
     help="Most answers of one question that are scored in one pass, where texts are scored and not written.",
 )
 @option("--seed", type=int, metavar="N", shown="0", help="Seed of texts and of drawn tokens.")
-@option(
-    "--dtype",
-    type=click.Choice(["auto", "float32", "bfloat16", "float16"]),
-    shown="float32",
-    help="Precision of weights and arithmetic; auto keeps the checkpoint's.",
-)
+@dtype_option()
 @backend_option()
-@option("--num-threads", type=int, metavar="N", shown="as torch chooses", help="CPU threads.")
+@threads_option()
 @option(
     "--extrapolate/--no-extrapolate",
     default=None,
     shown="no",
     help="Allow contexts past the target's own limit.",
 )
-@option(
-    "--output-path",
-    type=PathType(file_okay=False),
-    metavar="DIR",
-    shown="results/quality-TASKS-TARGET",
-    help="Exactly the run folder to write.",
-)
+@folder_option("Exactly the run folder to write.", shown="results/quality-TASKS-TARGET")
 @option("--fresh", is_flag=True, help="Discard what the folder holds, instead of going on with it.")
 @json_option
 @click.pass_context

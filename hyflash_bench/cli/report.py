@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from hyflash_bench.cli.base import PathType
 from hyflash_bench.cli.base import command as declare
+from hyflash_bench.cli.options import PathType, output_option
 
 __all__ = ["command"]
 
@@ -22,13 +22,8 @@ __all__ = ["command"]
     ),
 )
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=PathType())
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    metavar="FILE",
-    type=PathType(dir_okay=False, allow_dash=True),
-    help="HTML file to write; - is stdout.",
+@output_option(
+    "HTML file to write; - is stdout.", required=True, type=PathType(dir_okay=False, allow_dash=True)
 )
 @click.option("--title", help="Title of the page. [default: made from the target and the suites]")
 @click.option(

@@ -10,8 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hyflash_bench.cli.base import PathType, backend_option, option, typed
 from hyflash_bench.cli.base import command as declare
+from hyflash_bench.cli.base import typed
+from hyflash_bench.cli.options import (
+    PathType,
+    backend_option,
+    contexts_option,
+    devices_option,
+    draft_budget_option,
+    drafters_option,
+    dtype_option,
+    folder_option,
+    kv_dtype_option,
+    memory_caps_option,
+    new_tokens_option,
+    option,
+    target_option,
+    threads_option,
+    workers_option,
+)
 
 if TYPE_CHECKING:
     from hyflash_bench.spec.run import RunSpec
@@ -31,12 +48,7 @@ __all__ = ["command", "show_plan", "stoppable"]
     ),
 )
 @click.argument("suites", nargs=-1, metavar="[SUITE]...")
-@option(
-    "--target",
-    metavar="ID",
-    shown="smollm2-135m",
-    help="Model whose output is wanted: preset, hub id, local folder or GGUF file.",
-)
+@target_option()
 @option(
     "--data",
     metavar="FILE",
@@ -51,34 +63,15 @@ __all__ = ["command", "show_plan", "stoppable"]
     shown="no",
     help="Leave out rows of data sets that are wrong, instead of refusing the file.",
 )
-@option(
-    "--drafter",
-    "--drafters",
-    "drafters",
-    metavar="SPEC",
-    multiple=True,
+@drafters_option(
+    "NAME, NAME:key=value,key=value, FILE.py:Class or the folder of a checkpoint; see ls drafters -v.",
     shown="autoregressive, prompt-lookup, suffix, and the baselines shipped for the target",
-    help="NAME, NAME:key=value,key=value, FILE.py:Class or the folder of a checkpoint; see ls drafters -v. "
-    "Repeatable.",
 )
-@option(
-    "--memory-cap",
-    "--memory-caps",
-    "memory_caps",
-    metavar="SIZE",
-    multiple=True,
+@memory_caps_option("Also answer as if there were this much memory")
+@devices_option(
+    "Also answer as if on this device: a memory cap of what a program can use there. Name as in devices/, "
+    "or a YAML file.",
     shown="none",
-    help="Also answer as if there were this much memory, e.g. 512MiB. Repeatable.",
-)
-@option(
-    "--device",
-    "--devices",
-    "devices",
-    metavar="PROFILE",
-    multiple=True,
-    shown="none",
-    help="Also answer as if on this device: a memory cap of what a program can use there. Name as in "
-    "devices/, or a YAML file. Repeatable.",
 )
 @option(
     "--cap-policy",
@@ -106,16 +99,7 @@ __all__ = ["command", "show_plan", "stoppable"]
     shown="32",
     help="Under simulated caps, count the target's weights with so many bits; 32 for as loaded.",
 )
-@option(
-    "--context",
-    "--contexts",
-    "contexts",
-    type=int,
-    metavar="TOKENS",
-    multiple=True,
-    shown="all",
-    help="Only this context length. Repeatable.",
-)
+@contexts_option("Only this context length.", shown="all")
 @option(
     "--kind",
     "--kinds",
@@ -132,13 +116,7 @@ __all__ = ["command", "show_plan", "stoppable"]
     shown="all",
     help="Conversations per task, spread over kinds and context lengths.",
 )
-@option(
-    "--max-new-tokens",
-    type=int,
-    metavar="N",
-    shown="as the suite says",
-    help="Most tokens of a reply.",
-)
+@new_tokens_option(shown="as the suite says")
 @option(
     "--temperature",
     type=float,
@@ -162,21 +140,8 @@ __all__ = ["command", "show_plan", "stoppable"]
     shown="both",
     help="Score against the trace, run the timed loop, or both.",
 )
-@option(
-    "--workers",
-    type=int,
-    metavar="N",
-    shown="1",
-    help="Processes that replay side by side, each with the target in memory and its share of the cores. "
-    "Only with --mode replay.",
-)
-@option(
-    "--draft-budget",
-    type=int,
-    metavar="N",
-    shown="16",
-    help="Most tokens a drafter may propose in one step.",
-)
+@workers_option(only=" Only with --mode replay.")
+@draft_budget_option()
 @option(
     "--timeout-s",
     type=float,
@@ -184,23 +149,12 @@ __all__ = ["command", "show_plan", "stoppable"]
     shown="1800",
     help="Longest silence of the worker before it is stopped.",
 )
-@option(
-    "--dtype",
-    type=click.Choice(["auto", "float32", "bfloat16", "float16"]),
-    shown="float32",
-    help="Precision of weights and arithmetic; auto keeps the checkpoint's.",
-)
-@option(
-    "--kv-dtype",
-    type=click.Choice(["auto", "float32", "bfloat16", "float16", "int8"]),
+@dtype_option()
+@kv_dtype_option("Precision of the target's KV cache; auto is that of the weights.", shown="auto")
+@kv_dtype_option(
+    "Precision of the drafters' own keys and values; becomes the option kv_dtype of those that have it.",
     shown="auto",
-    help="Precision of the target's KV cache; auto is that of the weights.",
-)
-@option(
-    "--drafter-kv-dtype",
-    type=click.Choice(["auto", "float32", "bfloat16", "float16", "int8"]),
-    shown="auto",
-    help="Precision of the drafters' own keys and values; becomes the option kv_dtype of those that have it.",
+    name="--drafter-kv-dtype",
 )
 @backend_option(is_device_taken=True)
 @option(
@@ -209,7 +163,7 @@ __all__ = ["command", "show_plan", "stoppable"]
     shown="auto",
     help="Attention kernel; auto picks the fastest for each pass.",
 )
-@option("--num-threads", type=int, metavar="N", shown="as torch chooses", help="CPU threads.")
+@threads_option()
 @option(
     "--trust-remote-code/--no-trust-remote-code",
     default=None,
@@ -223,13 +177,7 @@ __all__ = ["command", "show_plan", "stoppable"]
     shown="no",
     help="Allow contexts past the target's own limit; results are labelled.",
 )
-@option(
-    "--output-path",
-    type=PathType(file_okay=False),
-    metavar="DIR",
-    shown="results/SUITE-TARGET",
-    help="Exactly the run folder to write, or to continue.",
-)
+@folder_option("Exactly the run folder to write, or to continue.", shown="results/SUITE-TARGET")
 @option(
     "--config",
     type=PathType(dir_okay=False),

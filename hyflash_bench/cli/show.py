@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from hyflash_bench.cli.base import PathType, json_option
 from hyflash_bench.cli.base import command as declare
+from hyflash_bench.cli.options import PathType, json_option
 
 __all__ = ["command"]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from hyflash_bench.cli.base import PathType, json_option, option
 from hyflash_bench.cli.base import command as declare
+from hyflash_bench.cli.options import PathType, devices_option, json_option, option, output_option
 from hyflash_bench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,15 +40,7 @@ _PARTS = (
     ),
 )
 @click.argument("run", type=PathType())
-@option(
-    "--device",
-    "--devices",
-    "devices",
-    metavar="PROFILE",
-    multiple=True,
-    shown="all shipped",
-    help="Name or YAML file of a device, or host once it is calibrated. Repeatable.",
-)
+@devices_option("Name or YAML file of a device, or host once it is calibrated.", shown="all shipped")
 @option(
     "--weight-bits",
     type=click.Choice([str(bits) for bits in _BITS]),
@@ -67,13 +59,7 @@ _PARTS = (
     help="Hold the simulation of one device against the speeds that the run measured on it.",
 )
 @json_option
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=PathType(dir_okay=False),
-    help="Write the table as .csv, .md, .tex or .parquet.",
-)
+@output_option("Write the table as .csv, .md, .tex or .parquet.")
 def command(
     run: Path,
     devices: tuple[str, ...],

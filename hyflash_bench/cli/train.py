@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hyflash_bench.cli.base import EXIT_INTERRUPTED, PathType, backend_option, option, taps_option
+from hyflash_bench.cli.base import EXIT_INTERRUPTED
 from hyflash_bench.cli.base import command as declare
+from hyflash_bench.cli.options import (
+    PathType,
+    backend_option,
+    folder_option,
+    option,
+    taps_option,
+    target_option,
+    threads_option,
+)
 
 if TYPE_CHECKING:
     from hyflash_bench.training.events import Event
@@ -48,7 +57,7 @@ def _names(text: str | None) -> list[str]:
     "with commas.",
 )
 @option("--corpus", metavar="DIR", help="Folder made by: hyflash-bench corpus build.")
-@option("--target", metavar="ID", shown="smollm2-135m", help="Model to draft for.")
+@target_option("Model to draft for.")
 @option("--steps", type=int, metavar="N", shown="1500", help="Gradient steps of each drafter in all.")
 @option(
     "--max-minutes", type=float, metavar="M", help="Save and stop after so long; the same command goes on."
@@ -104,20 +113,14 @@ def _names(text: str | None) -> list[str]:
 @option("--save-every-s", type=float, metavar="SECONDS", shown="180", help="Seconds between saves.")
 @option("--seed", type=int, metavar="N", shown="0", help="Seed of every random choice.")
 @backend_option()
-@option("--num-threads", type=int, metavar="N", shown="as torch chooses", help="CPU threads.")
+@threads_option()
 @option(
     "--trust-remote-code/--no-trust-remote-code",
     default=None,
     shown="no",
     help="Run code that ships with the model; demands a pinned revision.",
 )
-@option(
-    "--output-path",
-    type=PathType(file_okay=False),
-    metavar="DIR",
-    shown="drafters/TARGET",
-    help="Folder to write, or to go on with.",
-)
+@folder_option("Folder to write, or to go on with.", shown="drafters/TARGET")
 @option(
     "--config",
     type=PathType(dir_okay=False),

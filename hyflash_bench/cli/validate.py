@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hyflash_bench.cli.base import command as declare
-from hyflash_bench.cli.base import json_option, option
+from hyflash_bench.cli.options import json_option, option
 
 if TYPE_CHECKING:
     from hyflash_bench.suites.chat import ChatTokenizer
