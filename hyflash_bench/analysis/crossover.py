@@ -184,17 +184,22 @@ def _log_ratios(sums: Floats) -> Floats:
 
 
 def _first_zero(curves: Floats, lengths: Sequence[int]) -> Floats:
-    """Where each curve first rises to zero; infinite where it starts above, or never does."""
+    """Where each curve first rises through zero; infinite where it starts above, or never does.
+
+    Lengths at which the two are level decide nothing: a curve that starts level and sinks starts below.
+    """
     at = np.log(lengths)
-    is_above = curves >= 0
-    first = is_above.argmax(axis=1)
+    is_above, is_below = curves > 0, curves < 0
+    was_below = np.logical_or.accumulate(is_below, axis=1)
+    has_crossed = is_above & was_below
+    first = has_crossed.argmax(axis=1)
     rows, before = np.arange(len(curves)), np.maximum(first - 1, 0)
     low, high = curves[rows, before], curves[rows, first]
-    rise = np.where(high > low, high - low, 1.0)  # level where there is nothing between the two
-    share = -low / rise
-    found = np.exp(at[before] + share * (at[first] - at[before]))
-    found = np.where(is_above[:, 0], -np.inf, found)
-    return np.where(is_above.any(axis=1), found, np.inf)
+    rise = np.where(high > low, high - low, 1.0)  # of no use where nothing crosses
+    found = np.exp(at[before] - low / rise * (at[first] - at[before]))
+    starts_above = (is_above & ~was_below).any(axis=1) | ~is_below.any(axis=1)
+    found = np.where(has_crossed.any(axis=1), found, np.inf)
+    return np.where(starts_above, -np.inf, found)
 
 
 _DTYPES: Final = {

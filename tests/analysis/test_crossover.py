@@ -58,6 +58,16 @@ def test_the_interval_holds_the_crossing_and_widens_with_noise() -> None:
     assert widths[0] < widths[1]
 
 
+@pytest.mark.parametrize("level", [0, 2])
+def test_lengths_where_both_are_level_decide_nothing(level: int) -> None:
+    one, other = [1.0, 1.0, 2.0, 4.0], [4.0, 2.0, 1.0, 1.0]
+    one[level] = other[level]
+    row = only(tuple(one), tuple(other))
+    assert row["crossover_context"] == pytest.approx((1024 * 2048) ** 0.5 if level == 0 else 2048)
+    assert (row["ahead_before"], row["ahead_after"]) == ("other", "one")
+    assert row["crossover_low"] == row["crossover_high"] == pytest.approx(row["crossover_context"])
+
+
 def test_an_end_beyond_what_was_measured_is_open() -> None:
     row = only((2.0, 2.0, 2.0, 2.1), (2.3, 2.3, 2.3, 2.08), noise=0.1)
     assert row["crossover_context"] > 2048

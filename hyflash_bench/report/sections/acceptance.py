@@ -103,12 +103,6 @@ def _distribution(frame: pd.DataFrame | None, group: Group, metric: str, numbers
     yield ladder_of(shown, f"Share of steps by tokens committed: {group.name}", metric, "committed", "")
 
 
-def _whole(lengths: pd.Series) -> pd.Series:
-    """Tokens as whole numbers; none where a curve crosses nowhere that can be told."""
-    numbers = lengths.astype("float64")
-    return numbers.where(numbers.abs() < float("inf")).round().astype("Int64")
-
-
 def crossovers(numbers: Numbers) -> Section | None:
     """Where one drafter overtakes another as contexts grow."""
     import pandas as pd
@@ -121,7 +115,10 @@ def crossovers(numbers: Numbers) -> Section | None:
     frame = frame[frame["memory_cap_bytes"].isna() & (frame["num_lengths"] > 1)]
     names = ("drafter", "reference", "ahead_before", "ahead_after")
     frame = frame.assign(**{name: frame[name].map(numbers.name, na_action="ignore") for name in names})
-    lengths = {name: _whole(frame[name]) for name in ("crossover_context", "crossover_low", "crossover_high")}
+    lengths = {
+        name: frame[name].round().astype("Int64")
+        for name in ("crossover_context", "crossover_low", "crossover_high")
+    }
     frame = frame.assign(**lengths).rename(
         columns={f"crossover_{end}": f"crossover_context_{end}" for end in ("low", "high")}
     )
