@@ -17,7 +17,7 @@ demo: fetch
 	$(RUN) report results/quick -o reports/quick.html
 
 test: fetch
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 check: lint test
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+if side_by_side := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):  # the cores are shared out among them
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // int(side_by_side))))
 
 import pytest
 
