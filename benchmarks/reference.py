@@ -25,8 +25,8 @@ from hyflash_bench.results import load_run
 ROOT = Path(__file__).parents[1]
 RUNS, SITE, PICTURE = ROOT / "results/reference", ROOT / "reports/reference", ROOT / "docs/report.png"
 TITLE = "HyFlash Bench: reference runs"
-LIMITS = {RUNS: 32_000_000, SITE: 24_000_000, PICTURE: 500_000}
-"""Bytes that each may take in the repository; plotly.js is 4.8 MB of the site."""
+LIMITS = {RUNS: 40_000_000, SITE: 28_000_000, PICTURE: 500_000}
+"""Bytes that each may take in the repository: git packs runs to a fifth; plotly.js is 4.8 MB of the site."""
 SEEN_ARE_DRAWN = """
 () => [...document.querySelectorAll(".plot")]
   .filter((one) => one.getBoundingClientRect().top < innerHeight)
