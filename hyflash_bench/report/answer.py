@@ -122,10 +122,14 @@ def _highest(scored: list[Row]) -> str:
 
 
 def _ranked(frame: pd.DataFrame, metric: str) -> list[Row]:
-    """Rows that have the number, highest first; unfinished ones only if there are no others."""
+    """Rows that have the number, highest first; unfinished ones only if there are no others.
+
+    Of the others those on the most conversations: on fewer ones, a higher number may be easier work.
+    """
     known = frame[frame[metric].notna()]
     finished = known[known["status"] == "ok"]
     known = known if finished.empty else finished
+    known = known[known["num_conversations"] == known["num_conversations"].max()]
     rows = known.sort_values([metric, "drafter"], ascending=[False, True]).to_dict("records")
     return [{str(key): value for key, value in row.items()} for row in rows]
 

@@ -32,6 +32,7 @@ def _row(drafter: str, speed: float, speedup: float, half: float = 0.1, **change
         "verdict": "higher",
         "reason": None,
         "drafter_bytes": 2**20,
+        "num_conversations": 8,
     }
     return row | changes
 
@@ -50,6 +51,16 @@ def test_the_fastest_is_named_with_speed_interval_and_bytes() -> None:
         "(95 % interval 1.90 to 2.10), committing 2.50 tokens per step (95 % interval 2.40 to 2.60) "
         "and holding at most 1 MiB."
     ]
+
+
+def test_a_drafter_on_fewer_conversations_is_not_called_the_best() -> None:
+    """It may have had the easier ones."""
+    all_of_them = _row("hyflash", NAN, NAN)
+    fewer = _row("full-context", NAN, NAN, num_conversations=4, acceptance_length=3.0)
+    (sentence,) = _answer(fewer, all_of_them)
+    assert sentence.startswith(
+        "On quick (greedy, no memory cap), hyflash has the highest acceptance length, 2.50"
+    )
 
 
 def test_plain_decoding_is_no_drafter_to_choose() -> None:
