@@ -1,10 +1,12 @@
 """What a draft costs beside a step of the target, and whether that grows with the context.
 
 Prints, per drafter and context length, the median time of a draft and of observing two tokens, the
-ratio of a draft to a one-token pass of the target at that context, and the ledger's bytes, which grow or
-do not: keys and values, state and buffer as walked over live tensors, and the same by the closed formula.
-Shipped baselines are measured on random features, which cost what real ones do. With --random the
-block drafters get random weights, so that contexts beyond the target's own can be asked for.
+ratio of a draft to a one-token pass of the target at that context and to a draft at the first context,
+and the ledger's bytes, which grow or do not: keys and values, state and buffer as walked over live
+tensors, and the same by the closed formula. All contexts are measured in the same rounds, in changing
+order, since a machine is seldom as fast as it was a minute before; ratios are medians over the rounds.
+Tokens and features are random, which cost what real ones do. With --random the block drafters get random
+weights, so that contexts beyond the target's own can be asked for.
 
     python benchmarks/drafters.py
     python benchmarks/drafters.py --random --contexts 2048 131072
@@ -13,6 +15,7 @@ block drafters get random weights, so that contexts beyond the target's own can 
 from __future__ import annotations
 
 import argparse
+import random
 import statistics
 import tempfile
 import time
@@ -50,14 +53,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         specs = _random(target, Path(folder)) if arguments.random else _shipped(target)
         print(
-            f"{'drafter':<34}{'context':>8}{'draft ms':>10}{'observe ms':>11}{'of a step':>10}"
+            f"{'drafter':<34}{'context':>8}{'draft ms':>10}{'observe ms':>11}{'of a step':>10}{'of first':>9}"
             f"{'kv':>14}{'state':>10}{'buffer':>10}{'all by formula':>16}"
         )
         for spec in specs:
-            drafter = build_drafter(spec)
-            drafter.load(target.load_context())
-            for context in arguments.contexts:
-                _report(target, drafter, spec, context, arguments.repeats)
+            _report(
+                spec, [_Subject(target, spec, context) for context in arguments.contexts], arguments.repeats
+            )
 
 
 def _shipped(target: Target) -> list[DrafterSpec]:
@@ -75,64 +77,88 @@ def _random(target: Target, folder: Path) -> list[DrafterSpec]:
     return specs
 
 
-def _report(target: Target, drafter: Drafter, spec: DrafterSpec, context: int, repeats: int) -> None:
-    draft, observe, step = _measure(target, drafter, context, repeats)
-    held, formula = bytes_by_kind(drafter.memory()), drafter.memory_formula(_num_observed(context, repeats))
-    kinds = [held.get(kind, 0) for kind in ("kv", "state", "buffer")]
-    paper = None if formula is None else sum(formula.values()) - formula.get("weights", 0)
-    ratio = f"{draft / step:10.1%}" if step else f"{'-':>10}"
-    name = spec.name if Path(str(spec.options.get("checkpoint", ""))).is_absolute() else spec.label
-    print(
-        f"{name:<34}{context:>8}{draft * 1e3:>10.2f}{observe * 1e3:>11.2f}{ratio}"
-        f"{kinds[0]:>14,}{kinds[1]:>10,}{kinds[2]:>10,}{'-' if paper is None else f'{paper:,}':>16}",
-        flush=True,
-    )
+class _Subject:
+    """A drafter that has seen a context, the target's cache of that length, and the times of all rounds."""
 
+    def __init__(self, target: Target, spec: DrafterSpec, context: int) -> None:
+        self.target, self.context = target, context
+        self.drafter = build_drafter(spec)
+        self.drafter.load(target.load_context())
+        self.drafter.reset()
+        self.num_observed = 0
+        self._random = torch.Generator().manual_seed(0)
+        for start in range(0, context, CHUNK):
+            self._observe(*self._rows(min(CHUNK, context - start)))
+        self._cache = _filled_cache(target, context)
+        self.reaches = self._cache.length == context
+        self.drafts: list[float] = []
+        self.observations: list[float] = []
+        self.steps: list[float] = []
 
-def _num_observed(context: int, repeats: int) -> int:
-    """Tokens that a drafter has seen after :func:`_measure`: two a repetition, the first one uncounted."""
-    return context + 2 * (repeats + 1)
-
-
-def _measure(
-    target: Target, drafter: Drafter, context: int, repeats: int
-) -> tuple[float, float, float | None]:
-    """Median seconds of a draft, of observing two tokens, and of a pass of the target, in turns."""
-    generator = torch.Generator().manual_seed(0)
-    drafter.reset()
-    for start in range(0, context, CHUNK):
-        size = min(CHUNK, context - start)
-        drafter.observe(torch.zeros(size, dtype=torch.int64), _features(target, drafter, size, generator))
-    cache = _filled_cache(target, context)
-    reached = cache.length
-    two = _features(target, drafter, 2, generator)
-    sampler = Sampler(GREEDY, 0)
-    times: tuple[list[float], list[float], list[float]] = ([], [], [])
-    for _ in range(repeats + 1):
+    def measure(self) -> None:
+        """A pass of the target over one token, two tokens observed, a draft."""
+        length, two, sampler = self._cache.length, self._rows(2), Sampler(GREEDY, 0)
         began = time.perf_counter()
-        drafter.draft(7, 16, sampler)
-        drafted = time.perf_counter()
-        target.forward(torch.tensor([7]), cache)
-        cache.truncate(reached)
+        self.target.forward(torch.tensor([7]), self._cache)
+        self._cache.truncate(length)
         passed = time.perf_counter()
-        drafter.observe(torch.tensor([7, 8]), two)
-        done = time.perf_counter()
-        for measured, seconds in zip(times, (drafted - began, done - passed, passed - drafted), strict=True):
-            measured.append(seconds)
-    draft, observe, step = (statistics.median(measured[1:]) for measured in times)
-    return draft, observe, step if reached == context else None
+        self._observe(*two)
+        observed = time.perf_counter()
+        self.drafter.draft(7, 16, sampler)
+        drafted = time.perf_counter()
+        self.steps.append(passed - began)
+        self.observations.append(observed - passed)
+        self.drafts.append(drafted - observed)
+
+    def _observe(self, tokens: torch.Tensor, features: Features) -> None:
+        self.drafter.observe(tokens, features)
+        self.num_observed += len(tokens)
+
+    def _rows(self, count: int) -> tuple[torch.Tensor, Features]:
+        tokens = torch.randint(self.target.info.vocab_size, (count,), generator=self._random)
+        return tokens, _features(self.target, self.drafter, count, self._random)
+
+
+def _report(spec: DrafterSpec, subjects: list[_Subject], repeats: int) -> None:
+    order = random.Random(0)
+    for _ in range(repeats + 1):
+        for subject in order.sample(subjects, len(subjects)):
+            subject.measure()
+    name = spec.name if Path(str(spec.options.get("checkpoint", ""))).is_absolute() else spec.label
+    for subject in subjects:
+        held = bytes_by_kind(subject.drafter.memory())
+        formula = subject.drafter.memory_formula(subject.num_observed)
+        kinds = [held.get(kind, 0) for kind in ("kv", "state", "buffer")]
+        paper = None if formula is None else sum(formula.values()) - formula.get("weights", 0)
+        share = f"{_ratio(subject.drafts, subject.steps):.1%}" if subject.reaches else "-"
+        print(
+            f"{name:<34}{subject.context:>8}{_median(subject.drafts) * 1e3:>10.2f}"
+            f"{_median(subject.observations) * 1e3:>11.2f}{share:>10}"
+            f"{_ratio(subject.drafts, subjects[0].drafts):>9.3f}{kinds[0]:>14,}{kinds[1]:>10,}{kinds[2]:>10,}"
+            f"{'-' if paper is None else f'{paper:,}':>16}",
+            flush=True,
+        )
+
+
+def _median(seconds: list[float]) -> float:
+    """That of all rounds but the first, which warms up."""
+    return statistics.median(seconds[1:])
+
+
+def _ratio(these: list[float], those: list[float]) -> float:
+    return _median([this / that for this, that in zip(these, those, strict=True)])
 
 
 def _features(target: Target, drafter: Drafter, rows: int, generator: torch.Generator) -> Features:
     requires: Requires = drafter.requires
     size = target.info.hidden_size
 
-    def random() -> torch.Tensor:
+    def some() -> torch.Tensor:
         return torch.randn(rows, size, generator=generator)
 
     return Features(
-        taps={tap: random() for tap in requires.taps},
-        last_hidden=random() if requires.last_hidden else None,
+        taps={tap: some() for tap in requires.taps},
+        last_hidden=some() if requires.last_hidden else None,
     )
 
 
@@ -140,7 +166,7 @@ def _filled_cache(target: Target, context: int) -> KVCache:
     """A cache of that length; what it holds costs the same to read.
 
     Past the target's own limit it is one up to that limit: the pass is made all the same, since drafts
-    are slower where the weights of a target went through the processor's caches between them.
+    are slower where the weights of a target went through the processor's caches before them.
     """
     length = min(context, target.info.max_positions - 1)
     cache = target.new_cache(length + 1)

@@ -300,34 +300,50 @@ void draft_block(const Model *m, const Layer *layers, const Pass *p, int threads
     }
 }
 
+/* s[j] = q . k[j] of n keys; s has room for 3 keys more. */
+static void compare(const float *q, const float *k, float *s, int64_t n, int64_t D) {
+#pragma omp for schedule(static)
+    for (int64_t j = 0; j < n; j += TILE)
+        score(q, k + j * D, s + j, n - j < TILE ? n - j : TILE, D, 0, 1);
+}
+
+/* out[place] += vote where the place is one of V, without a branch that guesses which are. */
+static inline void cast(float *out, int64_t place, float vote, int64_t V) {
+    int counts = place >= 0 && place < V;
+    out[counts ? place : 0] += counts ? vote : 0.0f;
+}
+
 /* The chances of V tokens to be copied to each of B slots: out [B, V].
  *
  * query [K] of any length, keys [R, K] of unit length, behind which stand tokens at places [R] of the
  * vocabulary, V for one outside it, and last the anchor's: row r votes for the token b + 1 rows ahead.
  * Of rows before these are remembered old_keys [P, K] and their tokens named [P, B], -1 first where
- * nothing is. trust [B]; scores [R + P].
+ * nothing is. trust [B]; scores [R + P + 3]. Places that are still empty take the time of filled ones.
  */
 void vote(const float *query, const float *keys, const int32_t *places, int64_t last,
           const float *old_keys, const int32_t *named, const float *trust, const float *log_sharpness,
           const float *threshold, float *scores, float *out, int64_t B, int64_t R, int64_t P, int64_t K,
-          int64_t V) {
-    float unit = 1.0f / fmaxf(sqrtf(dot(query, query, K)), 1e-12f);
-    float sharpness = expf(*log_sharpness), peak = 0; /* of the choice of copying nothing */
-    for (int64_t r = 0; r < R + P; r++) {
-        const float *key = r < R ? keys + r * K : old_keys + (r - R) * K;
-        int is_there = r < R || named[(r - R) * B] >= 0;
-        scores[r] = is_there ? sharpness * (unit * dot(query, key, K) - *threshold) : -INFINITY;
-        peak = scores[r] > peak ? scores[r] : peak;
-    }
-    float weight = expf(-peak) + exponentials(scores, scores, R + P, peak);
-    memset(out, 0, 4 * B * V);
-    for (int64_t b = 0; b < B; b++, out += V) {
-        float share = 1.0f / (1.0f + expf(-trust[b])) / weight;
-        for (int64_t r = 0; r < R + P; r++) {
-            int64_t next = r + b + 1, place = V;
-            if (r >= R) place = scores[r] > 0 ? named[(r - R) * B + b] : V;
-            else if (next <= R) place = next < R ? places[next] : last;
-            if (place < V) out[place] += share * scores[r];
+          int64_t V, int threads) {
+    float weight, *old = scores + R;
+#pragma omp parallel num_threads(threads)
+    {
+        compare(query, keys, scores, R, K);
+        compare(query, old_keys, old, P, K);
+#pragma omp single
+        {
+            float unit = 1.0f / fmaxf(sqrtf(dot(query, query, K)), 1e-12f), sharpness = expf(*log_sharpness);
+            for (int64_t r = 0; r < R + P; r++) scores[r] = sharpness * (unit * scores[r] - *threshold);
+            for (int64_t r = 0; r < P; r++) old[r] = named[r * B] < 0 ? -INFINITY : old[r];
+            float peak = fmaxf(0, peak_of(scores, R + P)); /* 0 is the choice of copying nothing */
+            weight = expf(-peak) + exponentials(scores, scores, R + P, peak);
+        }
+#pragma omp for schedule(static)
+        for (int64_t b = 0; b < B; b++) {
+            float *to = out + b * V, share = 1.0f / (1.0f + expf(-trust[b])) / weight;
+            memset(to, 0, 4 * V);
+            for (int64_t r = 0; r + b + 1 < R; r++) cast(to, places[r + b + 1], share * scores[r], V);
+            if (b < R) cast(to, last, share * scores[R - b - 1], V);
+            for (int64_t r = 0; r < P; r++) cast(to, named[r * B + b], share * old[r], V);
         }
     }
 }

@@ -77,7 +77,7 @@ class Kernels(Library):
         model = POINTER(CModel)
         self.draft_block = self.function("draft_block", [model, POINTER(CLayer), POINTER(CPass), c_int])
         self.draft_floats = self.function("draft_floats", [model, c_int64], result=c_int64)
-        self._vote = self.function("vote", [*[c_void_p] * 3, c_int64, *[c_void_p] * 7, *[c_int64] * 5])
+        self._vote = self.function("vote", [*[c_void_p] * 3, c_int64, *[c_void_p] * 7, *[c_int64] * 5, c_int])
         self._walk = self.function(
             "walk", [*[c_void_p] * 4, c_int64, *[c_void_p] * 2, *[c_int64] * 3, *[c_float] * 2, c_int]
         )
@@ -127,11 +127,11 @@ class Kernels(Library):
         """
         old_keys, named = recalled or (None, None)
         slots, num_recalled = len(parameters[0]), 0 if old_keys is None else len(old_keys)
-        scores, out = torch.empty(len(keys) + num_recalled), torch.empty(slots, size)
+        scores, out = torch.empty(len(keys) + num_recalled + 3), torch.empty(slots, size)
         self._vote(
             *(query.data_ptr(), keys.data_ptr(), places.data_ptr(), last),
             *(_address(tensor) for tensor in (old_keys, named, *parameters, scores, out)),
-            *(slots, len(keys), num_recalled, keys.shape[1], size),
+            *(slots, len(keys), num_recalled, keys.shape[1], size, torch.get_num_threads()),
         )
         return out
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from hyflash_bench.drafters.eagle import Eagle
 from hyflash_bench.drafters.full_context import FullContext
@@ -17,7 +18,7 @@ from hyflash_bench.drafters.medusa import Medusa
 from hyflash_bench.drafters.memory_only import MemoryOnly
 from hyflash_bench.drafters.networks import native
 from hyflash_bench.drafters.networks.block_pass import BlockPass
-from hyflash_bench.drafters.networks.copying import with_votes
+from hyflash_bench.drafters.networks.copying import CopyHead, with_votes
 from hyflash_bench.drafters.networks.products import normalised, product
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.drafters.window import Window
@@ -128,6 +129,34 @@ def test_mixtures_are_those_of_torch(size: int, in_torch: Any) -> None:
             ours, torchs = with_votes(logits, given), in_torch(lambda given=given: with_votes(logits, given))
             assert torch.allclose(ours, torchs, atol=1e-4)
             assert torch.allclose(ours.exp(), torchs.exp(), atol=1e-6)
+
+
+@pytest.mark.parametrize("num_rows", [1, 3, 70])
+@pytest.mark.parametrize(("num_recalled", "filled"), [(0, 0.0), (90, 0.0), (90, 0.4), (90, 1.0)])
+@torch.inference_mode()
+def test_votes_are_those_of_torch(num_rows: int, num_recalled: int, filled: float) -> None:
+    size, num_slots, random = 11, 4, torch.Generator().manual_seed(num_rows)
+    head = CopyHead(3, 16, num_slots, window=70, num_recalled=num_recalled)
+    head.trust.copy_(torch.arange(num_slots) - 1.0)
+    query = torch.randn(16, generator=random)
+    keys = functional.normalize(torch.randn(num_rows + num_recalled, 16, generator=random), dim=-1)
+    places = torch.randint(size + 1, (num_rows,), generator=random, dtype=torch.int32)
+    named = torch.randint(size + 1, (num_recalled, num_slots), generator=random, dtype=torch.int32)
+    is_filled = torch.rand(num_recalled, generator=random) < filled
+    named[~is_filled] = -1
+
+    parameters = (head.trust, head.log_sharpness, head.threshold)
+    recalled = (keys[num_rows:], named) if num_recalled else None
+    kernels = native.load_kernels()
+    assert kernels is not None
+    ours = kernels.vote(query, keys[:num_rows], places, 5, recalled, parameters, size)
+
+    follow = torch.cat([places, torch.tensor([5] + num_slots * [size])]).unfold(0, num_slots, 1)
+    tokens = torch.cat([follow[1 : num_rows + 1], named.clamp(min=0)]).long()
+    visible = torch.cat([torch.ones(num_rows, dtype=torch.bool), is_filled])
+    alike = functional.normalize(query, dim=0) @ keys.T
+    assert torch.allclose(ours, head(alike[None], visible[None], tokens.T[None], size)[0], atol=1e-6)
+    assert ours.sum() > 0
 
 
 @torch.inference_mode()
