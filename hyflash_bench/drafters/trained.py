@@ -70,6 +70,9 @@ class TrainedOptions(DrafterOptions):
         description="Compile what keeps its shapes from draft to draft (torch.compile); takes a minute at "
         "loading, needs a compiler, and stands in for the package's own kernels on CPU.",
     )
+    cuda_graphs: bool = Field(
+        False, description="Compile, and replay what is compiled as CUDA graphs; needs a CUDA device."
+    )
 
 
 class TrainedDrafter(Drafter):
@@ -84,6 +87,11 @@ class TrainedDrafter(Drafter):
 
     def load(self, context: LoadContext) -> None:
         """See :meth:`Drafter.load`."""
+        if self.options.cuda_graphs and context.device.type != "cuda":
+            raise DrafterError(
+                f"{self.name}: cuda_graphs=true needs a CUDA device, and the target is on {context.device}. "
+                "Leave it out, or take compile=true."
+            )
         folder = find_checkpoint(self.name, self.options.checkpoint, context)
         network = read_network(folder, context)
         if network.kind != self.network_kind:
@@ -95,8 +103,8 @@ class TrainedDrafter(Drafter):
         self._adopt(network, folder)
         self.network = network
         load_kernels()  # compiled now, so that it is over before anything is timed
-        if self.options.compile:
-            compile_passes(network)
+        if self.options.compile or self.options.cuda_graphs:
+            compile_passes(network, cuda_graphs=self.options.cuda_graphs)
             self._try_out(context)
         self.reset()
 
@@ -115,8 +123,8 @@ class TrainedDrafter(Drafter):
         except RuntimeError as error:  # what torch's compilers raise
             reason = " ".join(str(error).split("\n")[:2])
             raise DrafterError(
-                f"{self.name}: compile=true failed: {reason} Install a C++ compiler (on a GPU: triton), or "
-                "leave compile out."
+                f"{self.name}: compiling failed: {reason} Install a C++ compiler (on a GPU: triton), or "
+                "leave compile and cuda_graphs out."
             ) from error
 
     def _recall(self, network: Network, num_rows: int) -> None:
