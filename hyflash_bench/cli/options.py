@@ -139,7 +139,10 @@ def threads_option(*, when: str = "") -> Callable[[_F], _F]:
 
 def workers_option(*, when: str = "", only: str = "") -> Callable[[_F], _F]:
     """``--workers``."""
-    text = "Processes that replay side by side, each with the target in memory and its share of the cores."
+    text = (
+        "Processes that replay side by side, each with the target in memory and its share of the cores; "
+        "nothing is gained where one keeps all cores or the memory bus busy, as on two cores."
+    )
     return option("--workers", type=int, metavar="N", shown="1", help=_when(when, text) + only)
 
 

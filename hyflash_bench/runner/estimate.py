@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 
 from hyflash_bench.runner.work import Work
 
-__all__ = ["Effort", "Pace", "effort_of"]
+__all__ = ["SMALL_CPU_CORES", "Effort", "Pace", "effort_of"]
+
+SMALL_CPU_CORES = 2
 
 READ_S, WRITE_S = 1 / 300, 0.03
-"""Seconds per token on a small CPU: the guess before anything is measured."""
+"""Seconds per token on a CPU of so few cores: the guess before anything is measured."""
 CHAT_TOKENS = 60
 """Prompt tokens of a turn where the suite fixes no length."""
 REPLAY_SHARE = 0.15

@@ -14,7 +14,8 @@ from typing import Any
 from hyflash_bench.data import expanded
 from hyflash_bench.results.records import CellRecord, TraceRecord
 from hyflash_bench.runner.asked import asked_caps, require_room
-from hyflash_bench.runner.estimate import Pace, effort_of
+from hyflash_bench.runner.environment import num_cores
+from hyflash_bench.runner.estimate import SMALL_CPU_CORES, Pace, effort_of
 from hyflash_bench.runner.work import Work, WorkCell
 from hyflash_bench.runner.worker import DrafterFacts
 from hyflash_bench.spec.baselines import checkpoint_folder
@@ -65,9 +66,13 @@ class Plan:
             "drafters": [drafter.label for drafter in self.spec.drafters],
             "tasks": sorted({f"{cell.suite}/{cell.task}" for cell in self.cells}),
             "samplings": sorted({cell.sampling for cell in self.cells}),
-            "estimated_s": round(Pace().seconds(map(effort_of, self.works)) / self.spec.workers),
+            "estimated_s": round(Pace().seconds(map(effort_of, self.works)) / self._num_at_once()),
             "resolved": self.spec.to_mapping(),
         }
+
+    def _num_at_once(self) -> int:
+        """Conversations that go on as fast as alone: one process keeps a small CPU's cores busy."""
+        return min(self.spec.workers, max(1, num_cores() // SMALL_CPU_CORES))
 
 
 def make_plan(

@@ -181,6 +181,19 @@ def test_a_preview_counts_and_measures_nothing(tiny_target, small_suite, tmp_pat
     assert not list(tmp_path.glob("results*"))
 
 
+@pytest.mark.parametrize(("num_cores", "gain"), [(1, 1), (2, 1), (8, 4), (64, 6)])
+def test_workers_shorten_a_preview_where_there_are_cores_for_them(
+    num_cores, gain, tiny_target, small_suite, monkeypatch
+):
+    monkeypatch.setattr("hyflash_bench.runner.plan.num_cores", lambda: num_cores)
+    monkeypatch.setattr("hyflash_bench.runner.estimate.WRITE_S", 600.0)
+    alone, shared = (
+        preview(request_for(tiny_target, small_suite, mode="replay", workers=workers)).describe()
+        for workers in (1, 6)
+    )
+    assert alone["estimated_s"] / shared["estimated_s"] == pytest.approx(gain, rel=1e-3)
+
+
 def test_a_context_that_does_not_fit_is_a_row(small_suite, tmp_path):
     from tests.tiny import save_tiny_target
 
