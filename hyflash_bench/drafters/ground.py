@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -82,28 +83,10 @@ def own_copy(ground: Ground, drafter: Drafter) -> Ground:
     return Ground(ground.make, ground.tokens.clone(), lambda _: own, ground.vocab_size)
 
 
-def drafts_along(
-    ground: Ground,
-    sampling: Sampling,
-    *,
-    budget: int = 8,
-    chunk: int = 16,
-    asks: int = 1,
-    is_along: bool = False,
-    seed: int = 0,
-) -> list[Draft]:
-    """The drafts of a fresh drafter, see :func:`walk`, that can spoil nothing but its own copy."""
+def drafts_along(ground: Ground, sampling: Sampling, **how: Any) -> list[Draft]:
+    """The drafts of a fresh drafter, walked as :func:`walk` says, that can spoil nothing but its own copy."""
     drafter = ground.make()
-    return walk(
-        own_copy(ground, drafter),
-        drafter,
-        sampling,
-        budget=budget,
-        chunk=chunk,
-        asks=asks,
-        is_along=is_along,
-        seed=seed,
-    )
+    return walk(own_copy(ground, drafter), drafter, sampling, **how)
 
 
 def walk(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hyflash_bench.errors import TargetError, UnsupportedTarget
 from hyflash_bench.footprint import KV_DTYPES, KVDtype, kv_row_bytes
+from hyflash_bench.spec.target import FAMILIES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,18 +40,6 @@ _GROUP = 32
 _SCALE_BYTES = 2
 """Weights of 8 and 4 bits come in groups of 32 with one float16 scale, as GGUF's Q8_0 and Q4_0."""
 
-_FAMILIES = (
-    "gemma",
-    "gemma2",
-    "gemma3_text",
-    "llama",
-    "ministral",
-    "mistral",
-    "phi3",
-    "qwen2",
-    "qwen3",
-    "smollm3",
-)
 _FOUR_NORMS = ("gemma2", "gemma3_text")
 _HEAD_NORMS = ("gemma3_text", "qwen3")
 
@@ -190,10 +179,10 @@ def shape_of(config: Mapping[str, Any], name: str) -> ModelShape:
     """
     config = config.get("text_config") or config
     family = str(config.get("model_type"))
-    if family not in _FAMILIES:
+    if family not in FAMILIES:
         raise UnsupportedTarget(
             f"The target {name!r} is of type {family!r}, whose sizes are not known here. "
-            f"Known are {', '.join(_FAMILIES)}."
+            f"Known are {', '.join(FAMILIES)}."
         )
     hidden = _count(config, "hidden_size", name)
     layers = _count(config, "num_hidden_layers", name)

@@ -9,10 +9,27 @@ from pydantic import Field, model_validator
 from hyflash_bench.footprint import KVChoice
 from hyflash_bench.spec.base import Spec
 
-__all__ = ["BACKEND", "TargetSpec"]
+__all__ = ["BACKEND", "FAMILIES", "WRAPPERS", "TargetSpec"]
 
 BACKEND = r"^(cpu|mps|cuda(:\d{1,2})?)$"
 """What torch computes on; a device, here, is a profile of what people carry about."""
+
+FAMILIES = (
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "llama",
+    "ministral",
+    "mistral",
+    "phi3",
+    "qwen2",
+    "qwen3",
+    "smollm3",
+)
+"""``model_type`` of the configurations that can be run."""
+
+WRAPPERS = ("gemma3", "llava", "mistral3")
+"""Multimodal types whose text part, one of the families, reads text as it would on its own."""
 
 
 class TargetSpec(Spec):

@@ -15,11 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from hyflash_bench.errors import UnsupportedTarget
+from hyflash_bench.spec.target import FAMILIES, WRAPPERS
 
 __all__ = [
-    "FAMILIES",
     "UNROTATED",
-    "WRAPPERS",
     "Activation",
     "Architecture",
     "Layer",
@@ -32,22 +31,6 @@ __all__ = [
 
 Activation = Literal["silu", "gelu_tanh", "gelu"]
 
-FAMILIES = (
-    "gemma",
-    "gemma2",
-    "gemma3_text",
-    "llama",
-    "ministral",
-    "mistral",
-    "phi3",
-    "qwen2",
-    "qwen3",
-    "smollm3",
-)
-"""``model_type`` of the configurations that can be run."""
-
-WRAPPERS = ("gemma3", "llava", "mistral3")
-"""Multimodal types whose text part, one of the families, reads text as it would on its own."""
 
 UNROTATED = "unrotated"
 """Kind of the layers that know nothing of positions."""

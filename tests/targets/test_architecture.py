@@ -10,7 +10,8 @@ import torch
 import transformers
 
 from hyflash_bench.errors import UnsupportedTarget
-from hyflash_bench.targets.architecture import FAMILIES, check_supported, read
+from hyflash_bench.spec.target import FAMILIES
+from hyflash_bench.targets.architecture import check_supported, read
 from tests.targets.families import make_model
 
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
