@@ -34,6 +34,7 @@ from hyflash_bench.drafters.ground import (
     walk,
 )
 from hyflash_bench.drafters.sampler import Sampler
+from hyflash_bench.precision import in_float64
 from hyflash_bench.spec.sampling import GREEDY, Sampling
 
 __all__ = [
@@ -152,7 +153,7 @@ def _gives_true_probabilities(ground: Ground) -> str | None:
             return f"probabilities have shape {list(rows.shape)}; return [{len(draft)}, {ground.vocab_size}]"
         if float(rows.min()) < 0.0:
             return f"a probability is {float(rows.min())}; none may be negative"
-        furthest = float((rows.double().sum(-1) - 1.0).abs().max())
+        furthest = float((in_float64(rows).sum(-1) - 1.0).abs().max())
         if furthest > PROBABILITY_TOLERANCE:
             return f"a row of probabilities sums to 1 only within {furthest:.2g}; normalise it"
         mass = rows.gather(1, draft.tokens[:, None].to(rows.device))

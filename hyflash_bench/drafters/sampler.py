@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from hyflash_bench.precision import in_float64
 from hyflash_bench.spec.sampling import Sampling
 
 __all__ = ["Sampler"]
@@ -38,11 +39,10 @@ class Sampler:
         Returns:
             ``[..., vocab]`` float64, each row summing to one.
         """
-        sampling = self.sampling
+        sampling, exact = self.sampling, in_float64(logits)
         if sampling.is_greedy:
-            one_hot = torch.zeros_like(logits, dtype=torch.float64)
-            return one_hot.scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
-        scaled = logits.double() / sampling.temperature
+            return torch.zeros_like(exact).scatter_(-1, exact.argmax(-1, keepdim=True), 1.0)
+        scaled = exact / sampling.temperature
         if sampling.top_k is not None and sampling.top_k < scaled.shape[-1]:
             kept = scaled.topk(sampling.top_k, dim=-1)
             scaled = torch.full_like(scaled, -torch.inf).scatter_(-1, kept.indices, kept.values)
@@ -56,7 +56,7 @@ class Sampler:
 
     def draw(self, probabilities: Tensor) -> int:
         """Draw one token from ``[vocab]`` probabilities (or any non-negative weights)."""
-        cumulative = probabilities.double().cumsum(-1)
+        cumulative = in_float64(probabilities).cumsum(-1)
         point = self.uniform() * float(cumulative[-1])
         index = int(torch.searchsorted(cumulative, point, right=True))
         if index >= len(cumulative):  # point rounded up to the total mass

@@ -17,6 +17,7 @@ from torch import Tensor
 from hyflash_bench.drafters.base import Draft
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.errors import DrafterError
+from hyflash_bench.precision import in_float64
 
 __all__ = ["Cut", "Verdict", "check_draft", "cut", "depths", "rejected_tokens", "replay_path", "verify"]
 
@@ -93,7 +94,7 @@ def _sample(
         return token, _carrier(draft, candidates, token)
     for index in candidates:
         token = int(draft.tokens[index])
-        q = draft.probabilities[index].to(residual.device, torch.float64)
+        q = in_float64(draft.probabilities[index]).to(residual.device)
         if float(q[token]) <= 0.0:
             raise DrafterError(
                 f"A proposed token ({token}) has probability 0 in its own row; draw it from that row."

@@ -14,6 +14,7 @@ from hyflash_bench.drafters.base import Features, Requires
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.engine.clock import Clock
 from hyflash_bench.engine.prefix import Prefix
+from hyflash_bench.precision import in_float64
 
 if TYPE_CHECKING:
     from hyflash_bench.targets.cache import KVCache
@@ -246,8 +247,8 @@ def _choose(logits: Tensor, sampler: Sampler) -> tuple[int, float, float]:
     top = logits.topk(2).values
     gap = float(top[0] - top[1])
     if sampler.is_greedy:
-        token = int(logits.argmax())
-        return token, float(logits[token].double() - logits.double().logsumexp(0)), gap
+        token, exact = int(logits.argmax()), in_float64(logits)
+        return token, float(exact[token] - exact.logsumexp(0)), gap
     probabilities = sampler.probabilities(logits)
     token = sampler.draw(probabilities)
     return token, float(probabilities[token].log()), gap

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from copy import deepcopy
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from hyflash_bench.drafters import Drafter, Features
+from hyflash_bench.drafters import Drafter
 from hyflash_bench.drafters.eagle import Eagle
 from hyflash_bench.drafters.hyflash import HyFlash
 from hyflash_bench.drafters.medusa import Medusa
@@ -21,7 +19,7 @@ from hyflash_bench.drafters.networks import compiled
 from hyflash_bench.errors import DrafterError
 from tests.drafters.fakes import sampler
 from tests.drafters.networks.blocks import block
-from tests.drafters.networks.small import context, eagle, features_of, medusa, saved
+from tests.drafters.networks.small import eagle, features_of, medusa, saved
 from tests.drafters.walks import anchors_along, opened
 from tests.targets.families import random_tokens
 
@@ -40,20 +38,14 @@ def _fresh_compiler() -> None:
     torch.compiler.reset()
 
 
-def check_equal(
-    name: str, folder: Path, opening: Callable[[type[Drafter], Path], Any], device: str = "cpu"
-) -> None:
-    """A drafter on that device, opened in a special way, beside a plain one on CPU."""
+def check_equal(name: str, folder: Path, opening: Callable[[type[Drafter], Path], Any]) -> None:
+    """A drafter that is opened in a special way, beside a plain one."""
     kind, make = MAKERS[name]
     network = make()
     plain, fast = opened(kind, saved(network, folder)), opening(kind, folder)
     features = features_of(TEXT, network.requires)
-    moved = Features(
-        taps={tap: rows.to(device) for tap, rows in features.taps.items()},
-        last_hidden=None if features.last_hidden is None else features.last_hidden.to(device),
-    )
     drawn = {"temperature": 1.0}
-    for anchor in anchors_along(fast, TEXT, moved, 9, [0, 3, 1]):
+    for anchor in anchors_along(fast, TEXT, features, 9, [0, 3, 1]):
         plain.reset()
         plain.observe(TEXT[:anchor], features.rows(slice(0, anchor)))
         last, along = int(TEXT[anchor]), TEXT[anchor + 1 : anchor + 5]
@@ -61,19 +53,13 @@ def check_equal(
             chosen = [drafter.draft(last, budget, sampler()).tokens for drafter in (plain, fast)]
             assert torch.equal(*chosen)
         scored = [drafter.draft(last, 8, sampler(1, **drawn), along) for drafter in (plain, fast)]
-        assert torch.allclose(scored[0].probabilities, scored[1].probabilities.cpu(), atol=1e-5)
-
-
-def on(device: str, kind: type[Drafter], folder: Path, **options: Any) -> Any:
-    drafter, here = kind(kind.Options(checkpoint=str(folder), **options)), context()
-    drafter.load(replace(here, model=deepcopy(here.model).to(device), device=torch.device(device)))
-    return drafter
+        assert torch.allclose(scored[0].probabilities, scored[1].probabilities, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_traced_passes_are_the_plain_ones(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "BACKEND", "aot_eager")  # all of the compiler but its code
-    check_equal(name, tmp_path, partial(on, "cpu", compile=True))
+    check_equal(name, tmp_path, partial(opened, compile=True))
 
 
 @pytest.mark.skipif(not HAS_COMPILER, reason="torch.compile needs a C++ compiler on CPU")
@@ -86,13 +72,6 @@ def test_compiled_code_drafts_the_same(cuda_graphs: bool, tmp_path: Path) -> Non
         return drafter
 
     check_equal("medusa", tmp_path, opening)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("options", [{}, {"compile": True}, {"cuda_graphs": True}], ids=str)
-@pytest.mark.parametrize("name", MAKERS)
-def test_drafts_on_cuda_are_those_on_cpu(name: str, options: dict[str, bool], tmp_path: Path) -> None:
-    check_equal(name, tmp_path, partial(on, "cuda", **options), "cuda")
 
 
 def test_graphs_are_refused_where_there_are_none(tmp_path: Path) -> None:

@@ -31,10 +31,10 @@ def loaded(kind: type[Drafter], network: Any, folder: Path, **options: Any) -> A
     return opened(kind, saved(network, folder), **options)
 
 
-def opened(kind: type[Drafter], folder: Path, **options: Any) -> Any:
-    """A drafter of a checkpoint."""
+def opened(kind: type[Drafter], folder: Path, *, on: str = "cpu", **options: Any) -> Any:
+    """A drafter of a checkpoint, for the tiny target on that device."""
     drafter = kind(kind.Options(checkpoint=str(folder), **options))
-    drafter.load(context())
+    drafter.load(context(on=on))
     return drafter
 
 
@@ -85,12 +85,12 @@ CAPACITY, NUM_NEW, BUDGET = 120, 14, 8
 PROMPTS = (random_tokens(9, seed=1), random_tokens(4, seed=2))
 
 
-def traced(requires: Requires, sampling: Sampling = GREEDY) -> tuple[KVCache, Trace]:
+def traced(requires: Requires, sampling: Sampling = GREEDY, on: str = "cpu") -> tuple[KVCache, Trace]:
     """Two turns of the tiny target."""
-    prefix = Prefix(target())
+    prefix = Prefix(target(on=on))
     prefix.reserve(CAPACITY)
     trace = trace_conversation(
-        target(), prefix, lambda turn, ended: PROMPTS[turn].tolist(), len(PROMPTS), Sampler(sampling, 0),
+        target(on=on), prefix, lambda turn, ended: PROMPTS[turn].tolist(), len(PROMPTS), Sampler(sampling, 0),
         max_new_tokens=NUM_NEW, stop_tokens=(), requires=requires,
     )  # fmt: skip
     return prefix.cache, trace
@@ -103,13 +103,13 @@ def own_answers(requires: Requires) -> Batch:
     return Batch(tokens, features_of(tokens, requires), (0,), torch.arange(1, len(tokens)))
 
 
-def check_lossless(drafter: Drafter, temperature: float = 0.0) -> None:
+def check_lossless(drafter: Drafter, temperature: float = 0.0, on: str = "cpu") -> None:
     """Greedy: live says what the target says, and replay counts the same; sampled: both run.
 
     The drafter should know the target's answers, so that there is something to accept.
     """
     sampling = Sampling(temperature=temperature) if temperature else GREEDY
-    cache, trace = traced(drafter.requires, sampling)
+    cache, trace = traced(drafter.requires, sampling, on)
     drafter.reset()
     replays = [
         replay_turn(
@@ -124,7 +124,7 @@ def check_lossless(drafter: Drafter, temperature: float = 0.0) -> None:
         saved_rows = cache.save(turn.start, turn.start + NUM_NEW + BUDGET + 1)
         cache.length = turn.start
         live = live_turn(
-            target(), cache, drafter, Sampler(sampling, 1),
+            target(on=on), cache, drafter, Sampler(sampling, 1),
             ingested=turn.ingested, ingested_features=turn.ingested_features,
             first_logits=turn.first_logits, budget=BUDGET, max_new_tokens=NUM_NEW, stop_tokens=(),
         )  # fmt: skip

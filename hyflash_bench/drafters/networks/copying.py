@@ -75,7 +75,7 @@ class CopyHead(nn.Module):
         Args:
             inputs: ``[n, num_inputs]`` of a text.
         """
-        rows = inputs.double()
+        rows = inputs.cpu().double()
         mean = rows.mean(0)
         spread, directions = torch.linalg.eigh((rows - mean).T @ (rows - mean) / len(rows))
         # Between plain and whitened inputs: the former are alike everywhere, the latter mostly noise.

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hyflash_bench.drafters.networks.products import Linear, normalised
+from hyflash_bench.precision import in_float64
 
 __all__ = ["RMSNorm", "SwiGLU", "rotary_tables", "rotate"]
 
@@ -52,9 +53,10 @@ def rotary_tables(positions: Tensor, head_dim: int, theta: float) -> tuple[Tenso
     Returns:
         Two ``[..., head_dim // 2]`` float32.
     """
-    steps = torch.arange(0, head_dim, 2, dtype=torch.float64, device=positions.device) / head_dim
-    angles = positions.double()[..., None] * theta**-steps
-    return angles.cos().float(), angles.sin().float()
+    exact = in_float64(positions)[..., None]
+    steps = torch.arange(0, head_dim, 2, dtype=exact.dtype, device=exact.device) / head_dim
+    angles = exact * theta**-steps
+    return angles.cos().float().to(positions.device), angles.sin().float().to(positions.device)
 
 
 def rotate(x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:

@@ -118,7 +118,7 @@ class DraftHead(nn.Module):
     def spread(self, probabilities: Tensor) -> Tensor:
         """``[..., V_d]`` over the draft vocabulary to ``[..., V]`` over the target's."""
         wide = probabilities.new_zeros(*probabilities.shape[:-1], self.vocab_size)
-        return wide.index_copy_(-1, self.draft_ids, probabilities)
+        return wide.index_copy_(-1, self.draft_ids.to(wide.device), probabilities)
 
 
 class Anchor(NamedTuple):

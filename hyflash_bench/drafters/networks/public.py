@@ -17,6 +17,7 @@ from torch.nn import functional
 from hyflash_bench.drafters.base import Requires
 from hyflash_bench.drafters.networks.layers import RMSNorm, rotate
 from hyflash_bench.drafters.networks.products import Linear, product
+from hyflash_bench.precision import in_float64
 from hyflash_bench.spec.formats.layer import LayerSizes, PublicConfig
 
 __all__ = ["Projections", "PublicHead", "PublicNetwork", "rotary_tables_of"]
@@ -166,8 +167,10 @@ def rotary_tables_of(sizes: LayerSizes, positions: Tensor) -> Tables:
     """Cosines and sines ``[..., head_dim // 2]`` float32, scaled as the layer's configuration says."""
     rope = tuple(sorted((key, _hashable(value)) for key, value in sizes.rope.items()))
     frequencies, factor = _frequencies(rope, sizes.head_dim, sizes.max_positions)
-    angles = positions.double()[..., None] * frequencies.to(positions.device)
-    return (angles.cos() * factor).float(), (angles.sin() * factor).float()
+    exact = in_float64(positions)[..., None]
+    angles = exact * frequencies.to(exact.device)
+    cosine, sine = ((side * factor).float().to(positions.device) for side in (angles.cos(), angles.sin()))
+    return cosine, sine
 
 
 @lru_cache(maxsize=16)

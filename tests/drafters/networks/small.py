@@ -26,12 +26,12 @@ DRAFT_IDS = [*range(3, 60), *range(70, 90)]
 
 
 @cache
-def target(family: str = "llama") -> Target:
-    return make_target(make_model(family))
+def target(family: str = "llama", on: str = "cpu") -> Target:
+    return make_target(make_model(family), backend=on)
 
 
-def context(family: str = "llama") -> LoadContext:
-    return target(family).load_context()
+def context(family: str = "llama", on: str = "cpu") -> LoadContext:
+    return target(family, on).load_context()
 
 
 def eagle(family: str = "llama", *, seed: int = 0, spread: float = SPREAD, **options: Any) -> EagleNetwork:
