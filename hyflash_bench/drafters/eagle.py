@@ -24,6 +24,7 @@ from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.drafters.trained import TrainedDrafter, TrainedOptions
 from hyflash_bench.footprint import eagle_held, eagle_rows, kv_row_bytes
 from hyflash_bench.kv import KVRows
+from hyflash_bench.spec.base import MAX_ROWS
 
 __all__ = ["Eagle"]
 
@@ -51,7 +52,7 @@ class Eagle(TrainedDrafter):
         )
         total_tokens: int = Field(16, ge=1, le=256, description="Most tokens in a tree.")
         window: int = Field(
-            0, ge=0, description="Attend to so many of the last verified pairs only; 0 for all."
+            0, ge=0, le=MAX_ROWS, description="Attend to so many of the last verified pairs only; 0 for all."
         )
 
     options: Options
@@ -147,7 +148,8 @@ class Eagle(TrainedDrafter):
         for slot in range(length):
             g = self._run_ahead(tokens[-1:], g, slot, slot)
             logits = self._logits(g, votes, slot)[0]
-            best = logits.argmax()
+            top, best = logits.max(-1)
+            self._require_numbers(top)
             confidence = self._confidence(confidence, logits, best)
             if confidence < self.options.min_confidence:
                 break
@@ -193,6 +195,7 @@ class Eagle(TrainedDrafter):
         for level in range(1, self._depth + 1):
             logits = self._logits(g, votes, level - 1)
             scores, found = logits.float().log_softmax(-1).topk(children)
+            self._require_numbers(scores)
             tree.add(nodes, self.network.head.draft_ids[found].tolist(), scores.tolist())
             if level == self._depth:
                 break

@@ -8,6 +8,7 @@ from hyflash_bench.drafters.networks.block import BlockConfig
 from hyflash_bench.drafters.networks.block_drafting import BlockDrafter
 from hyflash_bench.drafters.networks.context_state import ContextState, GrowingState
 from hyflash_bench.drafters.trained import TrainedOptions
+from hyflash_bench.spec.base import MAX_ROWS
 
 __all__ = ["FullContext"]
 
@@ -21,7 +22,9 @@ class FullContext(BlockDrafter):
     class Options(TrainedOptions):
         """What may be set."""
 
-        window: int = Field(0, ge=0, description="Attend to so many of the last rows only; 0 for all.")
+        window: int = Field(
+            0, ge=0, le=MAX_ROWS, description="Attend to so many of the last rows only; 0 for all."
+        )
 
     options: Options
 

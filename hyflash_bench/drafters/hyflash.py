@@ -94,6 +94,10 @@ def _read_foreign(path: Path, state: Tensor, recall: Recall | None, num_tokens: 
                 "Use the file that was written with the checkpoint."
             )
         own.copy_(found[name])
+        if not own.isfinite().all():
+            raise DrafterError(
+                f"{path}: {name} holds NaN or infinity. Use the file that was written with the checkpoint."
+            )
     if recall is not None and not recall.is_of(num_tokens):
         raise DrafterError(
             f"{path}: recall.named leads out of the draft vocabulary of {num_tokens} tokens. "

@@ -118,8 +118,9 @@ class Medusa(TrainedDrafter):
         depths, ranks, parents = self._tree[:, :budget]
         network = self.network
         logits = self._logits(last_token, int(depths.max()) + 1)
-        likeliest = network.head.draft_ids[logits.topk(int(ranks.max()) + 1).indices].cpu()
-        return Draft(likeliest[depths, ranks], parents.clone())
+        scores, places = logits.topk(int(ranks.max()) + 1)
+        self._require_numbers(scores)
+        return Draft(network.head.draft_ids[places].cpu()[depths, ranks], parents.clone())
 
 
 def _fixed_tree(num_nodes: int, num_heads: int, num_ranks: int) -> Tensor:

@@ -34,7 +34,7 @@ class PromptLookup(Drafter):
 
         max_ngram: int = Field(3, ge=1, le=16, description="Most tokens that must agree.")
         min_ngram: int = Field(1, ge=1, le=16, description="Fewest tokens that must agree.")
-        num_draft_tokens: int = Field(10, ge=1, description="Most tokens to propose in a step.")
+        num_draft_tokens: int = Field(10, ge=1, le=MAX_COUNT, description="Most tokens to propose in a step.")
         match: Literal["latest", "first"] = Field(
             "latest", description="Which of several earlier occurrences is continued."
         )

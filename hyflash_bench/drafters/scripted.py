@@ -32,6 +32,7 @@ from hyflash_bench.drafters.base import (
 )
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.errors import DrafterError
+from hyflash_bench.spec.base import MAX_COUNT
 
 __all__ = ["Scripted"]
 
@@ -70,12 +71,20 @@ class Scripted(Drafter):
         text: _Numbers = Field(
             "", description="Token ids of the conversation from position 0, separated by spaces."
         )
-        num_wrong_tokens: int = Field(1, ge=0, description="Wrong tokens proposed after the right ones.")
+        num_wrong_tokens: int = Field(
+            1, ge=0, le=MAX_COUNT, description="Wrong tokens proposed after the right ones."
+        )
         num_wrong_siblings: int = Field(
-            0, ge=0, description="Wrong tokens tried before each right one; makes the draft a tree."
+            0,
+            ge=0,
+            le=MAX_COUNT,
+            description="Wrong tokens tried before each right one; makes the draft a tree.",
         )
         wrong_token: int = Field(
-            0, ge=0, description="Token id that is proposed when wrong; the next free one if right."
+            0,
+            ge=0,
+            le=MAX_COUNT,
+            description="Token id that is proposed when wrong; the next free one if right.",
         )
         confidence: float | None = Field(
             None,

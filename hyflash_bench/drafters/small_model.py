@@ -27,6 +27,7 @@ from hyflash_bench.drafters.base import (
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.errors import DrafterError
 from hyflash_bench.footprint import KVChoice
+from hyflash_bench.spec.base import MAX_COUNT
 from hyflash_bench.spec.target import TargetSpec
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class SmallModel(Drafter):
             min_length=1,
             description="Model to draft with: preset, hub id, local folder or GGUF file, as for --target.",
         )
-        num_draft_tokens: int = Field(4, ge=1, description="Most tokens to propose in a step.")
+        num_draft_tokens: int = Field(4, ge=1, le=MAX_COUNT, description="Most tokens to propose in a step.")
         dtype: Literal["target", "auto", "float32", "bfloat16", "float16"] = Field(
             "target", description="Its precision; target takes the target's, auto the checkpoint's."
         )

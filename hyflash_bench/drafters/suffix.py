@@ -33,15 +33,19 @@ class Suffix(Drafter):
     class Options(DrafterOptions):
         """What may be set."""
 
-        max_depth: int = Field(64, ge=1, description="Longest suffix that is matched, in tokens.")
+        max_depth: int = Field(
+            64, ge=1, le=MAX_COUNT, description="Longest suffix that is matched, in tokens."
+        )
         min_token_prob: float = Field(
             0.1, ge=0.0, le=1.0, description="Least estimated probability of a path; ends a draft."
         )
         max_spec_factor: float = Field(
-            1.0, ge=0.0, description="Longest draft as a multiple of the matched length."
+            1.0, ge=0.0, le=1e6, description="Longest draft as a multiple of the matched length."
         )
-        max_spec_offset: int = Field(0, description="Tokens added to that length.")
-        num_draft_tokens: int = Field(16, ge=1, description="Most tokens to propose in a step.")
+        max_spec_offset: int = Field(
+            0, ge=-MAX_COUNT, le=MAX_COUNT, description="Tokens added to that length."
+        )
+        num_draft_tokens: int = Field(16, ge=1, le=MAX_COUNT, description="Most tokens to propose in a step.")
         tree: bool = Field(
             False, description="Propose the likeliest paths as a tree instead of the best chain."
         )

@@ -29,6 +29,7 @@ from hyflash_bench.drafters.networks.network import Anchor, DraftNetwork
 from hyflash_bench.drafters.sampler import Sampler
 from hyflash_bench.errors import DrafterError
 from hyflash_bench.footprint import KVChoice, widest_window
+from hyflash_bench.spec.base import MAX_COUNT, MAX_ROWS
 from hyflash_bench.spec.sampling import GREEDY
 
 __all__ = ["TrainedDrafter", "TrainedOptions"]
@@ -43,7 +44,10 @@ class TrainedOptions(DrafterOptions):
         "(org/name or org/name@revision); empty for the shipped default.",
     )
     num_draft_tokens: int = Field(
-        0, ge=0, description="Most tokens to propose in a step; 0 for as many as it was trained for."
+        0,
+        ge=0,
+        le=MAX_COUNT,
+        description="Most tokens to propose in a step; 0 for as many as it was trained for.",
     )
     copying: bool = Field(
         True, description="Copy from the last tokens, if the checkpoint learnt to; false for control."
@@ -51,6 +55,7 @@ class TrainedOptions(DrafterOptions):
     recall_rows: int | None = Field(
         None,
         ge=0,
+        le=MAX_ROWS,
         description="Rows before the last ones that it remembers to copy from, one of each pair of tokens; "
         "0 for none, empty for as many as its checkpoint says.",
     )
@@ -174,13 +179,22 @@ class TrainedDrafter(Drafter):
         return Draft.chain([sampler.draw(row) for row in rows.cpu()], rows)
 
     def _likeliest_slots(self, logits: Tensor) -> Draft:
-        places, confidence = logits.argmax(-1), 1.0
+        (tops, places), confidence = logits.max(-1), 1.0
+        self._require_numbers(tops)
         for slot, row in enumerate(logits):
             confidence = self._confidence(confidence, row, places[slot])
             if confidence < self.options.min_confidence:
                 places = places[:slot]
                 break
         return Draft(self.network.head.draft_ids[places].cpu())
+
+    def _require_numbers(self, found: Tensor) -> None:
+        """Refuse to draft from NaN, which would pass for a choice."""
+        if bool(found.isnan().any()):
+            raise DrafterError(
+                f"{self.name}: what it computes is NaN, though its weights are numbers. Train it again; in "
+                "half precision, try --dtype float32."
+            )
 
     def _new_copies(self) -> CopyState | None:
         """What is copied from, for a new text; None for a network that does not copy."""

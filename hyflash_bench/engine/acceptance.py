@@ -95,9 +95,10 @@ def _sample(
     for index in candidates:
         token = int(draft.tokens[index])
         q = in_float64(draft.probabilities[index]).to(residual.device)
-        if float(q[token]) <= 0.0:
+        if not float(q[token]) > 0.0:
             raise DrafterError(
-                f"A proposed token ({token}) has probability 0 in its own row; draw it from that row."
+                f"A proposed token ({token}) has probability {float(q[token]):g} in its own row; draw it from "
+                "that row."
             )
         if sampler.uniform() * float(q[token]) < float(residual[token]):
             return token, index

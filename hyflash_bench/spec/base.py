@@ -11,10 +11,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hyflash_bench.errors import SpecError
 
-__all__ = ["MAX_COUNT", "MAX_SEED", "Spec"]
+__all__ = ["MAX_COUNT", "MAX_ROWS", "MAX_SEED", "MAX_SIZE", "Spec"]
 
 MAX_COUNT = 10**9
 """Tokens, conversations: more than any model or suite has."""
+MAX_ROWS = 2**20
+"""Tokens of a text that room is made for at once: as many as a long context has."""
+MAX_SIZE = 2**17
+"""Of a row in a drafter's layers."""
 MAX_SEED = 2**63 - 1
 """What a column of integers holds."""
 

@@ -270,6 +270,9 @@ def test_a_missing_or_wrong_foreign_state_is_told(tmp_path: Path) -> None:
     save_file({"state": torch.zeros(1, 2, 3, 4)}, folder / FOREIGN_FILE)
     with pytest.raises(DrafterError, match=r"state is \[1, 2, 3, 4\], this network's is \[1, 2, 8, 6\]"):
         make("hyflash", tmp_path, memory="foreign")
+    save_file({"state": torch.full((1, 2, 8, 6), torch.nan)}, folder / FOREIGN_FILE)
+    with pytest.raises(DrafterError, match="state holds NaN"):
+        make("hyflash", tmp_path, memory="foreign")
 
 
 @pytest.mark.parametrize("name", CLASSES)

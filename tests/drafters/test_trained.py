@@ -1,4 +1,4 @@
-"""What all trained drafters share: a chain ends where the drafter doubts it."""
+"""What all trained drafters share: a chain ends where the drafter doubts it; NaN is no choice."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import torch
 from hyflash_bench.drafters.eagle import Eagle
 from hyflash_bench.drafters.hyflash import HyFlash
 from hyflash_bench.drafters.medusa import Medusa
+from hyflash_bench.drafters.networks import native
 from hyflash_bench.drafters.sampler import Sampler
+from hyflash_bench.errors import DrafterError
 from hyflash_bench.spec.sampling import GREEDY, Sampling
 from tests.drafters.networks.blocks import block
 from tests.drafters.networks.small import eagle, features_of, medusa, saved
@@ -56,3 +58,21 @@ def test_drawn_chains_are_not_cut(tmp_path: Path) -> None:
     folder = saved(block("hyflash"), tmp_path)
     warm = Sampling(temperature=1.0)
     assert chain(HyFlash, folder, 0.99, warm) == chain(HyFlash, folder, 0.0, warm)
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+@pytest.mark.parametrize("tree", [False, True])
+@pytest.mark.parametrize("name", MAKERS)
+def test_what_is_no_number_is_not_drafted_from(
+    name: str, tree: bool, is_compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, network = MAKERS[name]
+    if tree and kind is HyFlash:
+        pytest.skip("a block is a chain")
+    if not is_compiled:
+        monkeypatch.setattr(native, "load_kernels", lambda: None)
+    drafter = opened(kind, saved(network(), tmp_path), **({"tree": True} if tree else {}))
+    drafter.observe(TEXT, features_of(TEXT, drafter.requires))
+    drafter.network.head.norm.weight.fill_(torch.nan)
+    with pytest.raises(DrafterError, match="what it computes is NaN"):
+        drafter.draft(7, 16, Sampler(GREEDY, 0))

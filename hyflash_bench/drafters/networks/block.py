@@ -37,6 +37,7 @@ from hyflash_bench.drafters.networks.memory import MemoryReader, MemoryWriter
 from hyflash_bench.drafters.networks.network import DraftNetwork, NetworkConfig
 from hyflash_bench.drafters.networks.places import draft_places
 from hyflash_bench.drafters.networks.products import Linear
+from hyflash_bench.spec.base import MAX_ROWS, MAX_SIZE
 
 __all__ = ["BlockConfig", "BlockNetwork"]
 
@@ -44,21 +45,21 @@ __all__ = ["BlockConfig", "BlockNetwork"]
 class BlockConfig(NetworkConfig):
     """Shape of a block drafter; head sizes are the target's."""
 
-    num_layers: int = Field(1, ge=1, description="Decoder layers, L.")
+    num_layers: int = Field(1, ge=1, le=64, description="Decoder layers, L.")
     taps: tuple[int, ...] = Field((), description="Layers of the target whose output is read.")
     last_hidden: bool = Field(True, description="Whether the target's last hidden state is read too.")
     attention: Literal["window", "full", "none"] = Field(
         "window", description="Verified rows attended to; none leaves only those not yet in the memory."
     )
-    window: int = Field(64, ge=1, description="Fewest rows attended to, W.")
-    chunk: int = Field(32, ge=1, description="Rows that enter the memory at once, C.")
+    window: int = Field(64, ge=1, le=MAX_ROWS, description="Fewest rows attended to, W.")
+    chunk: int = Field(32, ge=1, le=MAX_ROWS, description="Rows that enter the memory at once, C.")
     memory: Literal["none", "gated-delta", "gated-linear", "delta"] = Field(
         "gated-delta", description="Rule of the memory."
     )
-    memory_heads: int = Field(3, ge=1, description="Heads of the memory, H.")
-    memory_key_dim: int = Field(64, ge=1, description="Size of a key, dk.")
-    memory_value_dim: int = Field(64, ge=1, description="Size of a value, dv.")
-    memory_shifts: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+    memory_heads: int = Field(3, ge=1, le=MAX_SIZE, description="Heads of the memory, H.")
+    memory_key_dim: int = Field(64, ge=1, le=MAX_SIZE, description="Size of a key, dk.")
+    memory_value_dim: int = Field(64, ge=1, le=MAX_SIZE, description="Size of a value, dv.")
+    memory_shifts: tuple[Annotated[int, Field(ge=0, le=MAX_ROWS)], ...] = Field(
         (), description="Rows by which each head's keys lag behind its values; empty for none."
     )
     follow_heads: int = Field(
@@ -68,12 +69,15 @@ class BlockConfig(NetworkConfig):
     half_lives: tuple[float, float] = Field(
         (64.0, 4096.0), description="Shortest and longest half-life of the heads at the start, in rows."
     )
-    intermediate_size: int = Field(0, ge=0, description="Width of the MLP; 0 for the target's.")
+    intermediate_size: int = Field(0, ge=0, le=MAX_SIZE, description="Width of the MLP; 0 for the target's.")
     slot_rank: int = Field(
-        64, ge=0, description="Rank of what sets each slot's input apart from the others'; 0 for an offset."
+        64,
+        ge=0,
+        le=MAX_SIZE,
+        description="Rank of what sets each slot's input apart from the others'; 0 for an offset.",
     )
     markov_rank: int = Field(
-        0, ge=0, description="Rank of the correction by the token before a slot; 0 for none."
+        0, ge=0, le=MAX_SIZE, description="Rank of the correction by the token before a slot; 0 for none."
     )
 
     @model_validator(mode="after")

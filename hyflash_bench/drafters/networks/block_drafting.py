@@ -148,6 +148,7 @@ class BlockDrafter(TrainedDrafter):
         logits, votes, markov = self._block_logits(anchor, length), self._votes(anchor), self.network.markov
         correction = None if markov is None else (markov.table, markov.out.weight)
         places, chances = kernels.walk(logits, votes, correction, int(anchor.place))
+        self._require_numbers(chances)
         if self.options.min_confidence:
             is_kept = chances.cumprod(0) >= self.options.min_confidence
             places = places[: int(is_kept.cumprod(0).sum())]
@@ -158,7 +159,8 @@ class BlockDrafter(TrainedDrafter):
         chosen: list[Tensor] = []
         for logits_after in self._slots(anchor, length):
             row = logits_after(place)[0]
-            place = row.argmax(-1, keepdim=True)
+            top, place = row.max(-1, keepdim=True)
+            self._require_numbers(top)
             confidence = self._confidence(confidence, row, place)
             if confidence < self.options.min_confidence:
                 break

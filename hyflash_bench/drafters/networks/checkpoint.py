@@ -230,11 +230,12 @@ def _read_weights(folder: Path, network: DraftNetwork) -> dict[str, Tensor]:
                 f"{path}: tensor {name} is {list(value.shape)}, but the configuration "
                 f"says {list(expected[name].shape)}. Restore or retrain it."
             )
-        if value.is_floating_point() != expected[name].is_floating_point():
+        if value.is_complex() or value.is_floating_point() != expected[name].is_floating_point():
             raise DrafterError(f"{path}: tensor {name} is {value.dtype}. Restore or retrain it.")
-        if value.is_floating_point() and not value.isfinite().all():
-            raise DrafterError(f"{path}: tensor {name} holds NaN or infinity. Restore or retrain it.")
     floats = {name: value.float() for name, value in tensors.items() if value.is_floating_point()}
+    for name, value in floats.items():
+        if not value.isfinite().all():
+            raise DrafterError(f"{path}: tensor {name} holds NaN or infinity. Restore or retrain it.")
     return floats | {"head.draft_ids": tensors["head.draft_ids"].long()}
 
 

@@ -21,6 +21,7 @@ from hyflash_bench.drafters.networks.fit import LeastSquares, wanted_rows
 from hyflash_bench.drafters.networks.layers import RMSNorm, SwiGLU, rotary_tables, rotate
 from hyflash_bench.drafters.networks.network import DraftNetwork, NetworkConfig
 from hyflash_bench.drafters.networks.products import Linear
+from hyflash_bench.spec.base import MAX_SIZE
 
 __all__ = ["EagleConfig", "EagleNetwork"]
 
@@ -35,7 +36,7 @@ class EagleConfig(NetworkConfig):
 
     taps: tuple[int, ...] = Field(min_length=1, description="Layers of the target that are read, ascending.")
     last_hidden: bool = Field(True, description="Whether its last hidden state is read too.")
-    intermediate_size: int = Field(ge=1, description="Width of the feed-forward part.")
+    intermediate_size: int = Field(ge=1, le=MAX_SIZE, description="Width of the feed-forward part.")
     token_residual: bool = Field(
         True, description="Whether the residual stream starts from token and features, as in the first EAGLE."
     )

@@ -18,7 +18,7 @@ from hyflash_bench.drafters.networks.copying import CopyHead, with_votes
 from hyflash_bench.drafters.networks.layers import RMSNorm
 from hyflash_bench.drafters.networks.places import draft_places
 from hyflash_bench.drafters.networks.products import normalised, product
-from hyflash_bench.spec.base import Spec
+from hyflash_bench.spec.base import MAX_ROWS, MAX_SIZE, Spec
 
 __all__ = ["Anchor", "DraftHead", "DraftNetwork", "NetworkConfig", "TargetShape", "redraw"]
 
@@ -66,10 +66,17 @@ class NetworkConfig(Spec):
     target: TargetShape
     num_slots: int = Field(5, ge=1, le=64, description="Tokens proposed in one pass, B.")
     draft_vocab_size: int = Field(8192, ge=1, description="Tokens that can be proposed.")
-    copy_window: int = Field(0, ge=0, description="Last rows that tokens are copied from; 0 for no copying.")
-    copy_size: int = Field(64, ge=1, description="Size of the keys by which alike rows are found.")
+    copy_window: int = Field(
+        0, ge=0, le=MAX_ROWS, description="Last rows that tokens are copied from; 0 for no copying."
+    )
+    copy_size: int = Field(
+        64, ge=1, le=MAX_SIZE, description="Size of the keys by which alike rows are found."
+    )
     recall_rows: int = Field(
-        0, ge=0, description="Rows before these that are remembered, one of each pair of tokens; 0 for none."
+        0,
+        ge=0,
+        le=MAX_ROWS,
+        description="Rows before these that are remembered, one of each pair of tokens; 0 for none.",
     )
 
     @model_validator(mode="after")

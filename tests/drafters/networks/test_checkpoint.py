@@ -116,6 +116,16 @@ def test_the_targets_name_alone_does_not_matter(folder: Path) -> None:
         (lambda t: t.update({"head.norm.weight": torch.ones(3)}), "head.norm.weight is [3], but"),
         (lambda t: t["output.weight"].view(-1)[5:6].fill_(float("nan")), "output.weight holds NaN"),
         (lambda t: t["output.weight"].view(-1)[5:6].fill_(float("inf")), "output.weight holds NaN or inf"),
+        (
+            lambda t: t.update(
+                {"output.weight": torch.full_like(t["output.weight"], 1e300, dtype=torch.float64)}
+            ),
+            "output.weight holds NaN or inf",
+        ),
+        (
+            lambda t: t.update({"head.draft_ids": t["head.draft_ids"].to(torch.complex64)}),
+            "head.draft_ids is torch.complex64",
+        ),
         (lambda t: t["head.draft_ids"][-1:].fill_(97), "must ascend and lie below 97"),
         (lambda t: t["head.draft_ids"][:1].fill_(-1), "must ascend and lie below 97"),
         (lambda t: t["head.draft_ids"][1:2].fill_(3), "must ascend and lie below 97"),
@@ -138,6 +148,10 @@ def test_wrong_tensors_are_refused(folder: Path, change: Callable[[Tensors], Any
         (lambda d: d.update(format="other"), "not the configuration of a drafter"),
         (lambda d: d["network"].update(layers=2), "unknown key 'layers'"),
         (lambda d: d["network"].update(draft_vocab_size=98), "draft_vocab_size 98 exceeds"),
+        (
+            lambda d: d["network"].update(copy_window=10**12),
+            "copy_window: Input should be less than or equal to 1048576",
+        ),
         (lambda d: d["network"].pop("taps"), "key 'taps' is missing"),
         (lambda d: d.pop("network"), "key 'target' is missing"),
         (lambda d: d.update(network=[1]), "key 'target' is missing"),
