@@ -97,8 +97,8 @@ def _sample(
         q = in_float64(draft.probabilities[index]).to(residual.device)
         if not float(q[token]) > 0.0:
             raise DrafterError(
-                f"A proposed token ({token}) has probability {float(q[token]):g} in its own row; draw it from "
-                "that row."
+                f"A proposed token ({token}) has probability {float(q[token]):g} in its own row; draw it "
+                "from that row."
             )
         if sampler.uniform() * float(q[token]) < float(residual[token]):
             return token, index

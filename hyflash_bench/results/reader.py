@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hyflash_bench.errors import HyFlashError, UnknownName
+from hyflash_bench.errors import DataError, HyFlashError, UnknownName
 from hyflash_bench.results.frames import build_table
 from hyflash_bench.results.layout import RESULTS_FOLDER, Layout
 from hyflash_bench.results.load import read_manifest, read_traces
@@ -98,7 +98,13 @@ class Run:
             # The lines hold the truth: a damaged copy of them costs time and nothing else.
             with suppress(Exception):
                 return read_table(name, layout)
-        return build_table(name, self._records)
+        try:
+            return build_table(name, self._records)
+        except (OverflowError, UnicodeError) as error:
+            raise DataError(
+                f"{self.folder}: a value fits no column of {name} ({error}). A file was changed by something "
+                "else; restore it."
+            ) from error
 
     @cached_property
     def _records(self) -> RunRecords:
@@ -136,6 +142,11 @@ def load_run(path_or_name: Path | str, folder: Path | str = RESULTS_FOLDER) -> R
         layout = Layout(candidate)
         if layout.is_run:
             return Run(candidate, read_manifest(layout))
+        if layout.traces.exists() or layout.conversations.exists():
+            raise DataError(
+                f"{candidate} holds results, but no file {layout.manifest.name} that says what was run. "
+                "Restore it from a copy, or run the same command into another folder."
+            )
     known = [path.name for path in _run_folders(Path(folder))]
     hint = f"Give a run folder or a name out of {folder}/."
     raise UnknownName("run", str(path_or_name), known, hint)

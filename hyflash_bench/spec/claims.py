@@ -130,6 +130,12 @@ class Claim(Spec):
             raise ValueError("give against_strata or than, not both")
         if self.drafter == self.against and self.against_strata is None:
             raise ValueError(f"{self.drafter} is compared with itself; change against, or add against_strata")
+        if self.than is not None and (
+            (self.than.drafter or self.drafter, self.than.against or self.against)
+            == (self.drafter, self.against)
+            and self.than.strata in (None, self.strata)
+        ):
+            raise ValueError("than names the same gain, which is compared with itself; change what it names")
         others = [strata for strata in self._all_strata[1:] if strata]
         if any(strata.is_apart for strata in others):
             raise ValueError("only strata can tell contexts apart")

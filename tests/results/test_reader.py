@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -202,6 +203,38 @@ def test_parquet_gives_the_same_frames(tmp_path: Path, name: str) -> None:
         writer.write_tables()
     assert tables.are_fresh(Layout(run))
     pd.testing.assert_frame_equal(load_run(run).table(name), from_lines)
+
+
+def test_changed_parquet_is_not_used(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", DRAFTERS[:2], num_per_group=1)
+    from_lines = load_run(run).turns
+    layout = Layout(run)
+    with RunWriter(run) as writer:
+        writer.write_tables()
+    stamped = layout.table("turns").stat()
+    other = from_lines.assign(acceptance_length=99.0)
+    other.to_parquet(layout.table("turns"), index=False)
+    os.utime(layout.table("turns"), ns=(stamped.st_atime_ns, stamped.st_mtime_ns))
+    assert tables.are_fresh(layout)
+    pd.testing.assert_frame_equal(load_run(run).turns, from_lines)
+
+
+def test_results_without_a_manifest_are_told_apart_from_no_run(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", DRAFTERS[:2], num_per_group=1)
+    (run / "manifest.json").unlink()
+    with pytest.raises(DataError, match=r"run holds results, but no file manifest\.json"):
+        load_run(run)
+
+
+@pytest.mark.parametrize(("field", "value"), [("text", '"\\ud800"'), ("context_length", "1" + "0" * 30)])
+def test_values_that_no_column_takes_are_told(tmp_path: Path, field: str, value: str) -> None:
+    run = make_run(tmp_path / "run", DRAFTERS[:2], num_per_group=1)
+    traces = run / "traces.jsonl"
+    changed = re.sub(rf'"{field}": ("[^"]*"|\d+)', lambda _: f'"{field}": {value}', traces.read_text())
+    assert changed != traces.read_text()
+    traces.write_text(changed)
+    with pytest.raises(DataError, match="changed by something else"):
+        [load_run(run).table(name) for name in TABLES]
 
 
 def test_stale_parquet_is_not_used(tmp_path: Path) -> None:

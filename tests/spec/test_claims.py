@@ -60,6 +60,7 @@ def test_lengths_told_apart_are_strata_each() -> None:
         ({"threshold": float("nan")}, "threshold"),
         ({"tolerance": 0.1}, "tolerance belongs to relation equal"),
         ({"against": "hyflash"}, "compared with itself"),
+        ({"than": {"drafter": "hyflash"}}, "than names the same gain"),
         ({"drafter": "hyflash:memory"}, "not key=value"),
         ({"strata": {"suites": []}}, r"strata\.suites"),
         ({"strata": {}}, r"'strata\.suites' is missing"),
