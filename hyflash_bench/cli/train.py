@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -185,20 +186,29 @@ def _plan(config: Path | None, flags: Mapping[str, Any]) -> TrainingPlan:
 
 @contextmanager
 def _asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C or SIGTERM ends the training after its step; the second one at once."""
-    asked = False
+    """The first Ctrl-C or SIGTERM ends the training after its step; the second one at once.
+
+    Before the first step is done there is nothing to save, so then one is enough.
+    """
+    asked = has_begun = False
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def stop(*_: object) -> None:
         nonlocal asked
-        if asked:
+        if asked or not has_begun:
             raise KeyboardInterrupt
         asked = True
+        os.write(2, b"Stopping when this step is done and saved; once more to stop at once.\n")
+
+    def should_stop() -> bool:
+        nonlocal has_begun
+        has_begun = True
+        return asked
 
     for number in before:
         signal.signal(number, stop)
     try:
-        yield lambda: asked
+        yield should_stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -118,10 +118,10 @@ def _silence(drafters: Mapping[str, str], conversations: Iterable[ConversationRe
             1 if turn.num_drafted is None else turn.num_drafted for turn in conversation.reported
         )
     return {
-        drafter: f"proposed no token in {num_steps[drafter]} steps; this is plain decoding, not a measurement. "
-        "A threshold of its own, as min_confidence, may be too high for these texts"
+        drafter: f"proposed no token in {num_steps[drafter]} steps; this is plain decoding, not a "
+        "measurement (a threshold as min_confidence may be too high)"
         if num_steps[drafter]
-        else "was never asked for a draft: every reply ended with its first token, as --max-new-tokens 1 makes it"
+        else "was never asked for a draft: every reply ended with its first token (see --max-new-tokens)"
         for drafter in num_steps
         if not num_drafted[drafter]
     }

@@ -37,7 +37,7 @@ class FeatureFile:
     processes may write to it; nothing is held open between two calls.
 
     Args:
-        folder: Made if missing.
+        folder: Made with the first rows, if missing.
         lengths: Rows of each document.
         width: Numbers of a row.
 
@@ -48,14 +48,21 @@ class FeatureFile:
     def __init__(self, folder: Path, lengths: Sequence[int], width: int) -> None:
         self._folder, self._lengths, self._width = folder, lengths, width
         self._starts = [0, *accumulate(lengths)]
+        self._done = np.zeros(len(lengths), np.uint8)
+        self._is_begun = False
+        if folder.is_dir():
+            self._begin()
+
+    def _begin(self) -> None:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(parents=True, exist_ok=True)
             self._compare()
-            _set_size(folder / ROWS_FILE, self._starts[-1] * width * BYTES_PER_NUMBER)
-            _set_size(folder / FLAGS_FILE, len(lengths))
-            self._done = np.fromfile(folder / FLAGS_FILE, np.uint8)
+            _set_size(self._folder / ROWS_FILE, self._starts[-1] * self._width * BYTES_PER_NUMBER)
+            _set_size(self._folder / FLAGS_FILE, len(self._lengths))
+            self._done = np.fromfile(self._folder / FLAGS_FILE, np.uint8)
         except OSError as error:
-            raise write_error(folder, error) from error
+            raise write_error(self._folder, error) from error
+        self._is_begun = True
 
     def _compare(self) -> None:
         """Leave word of what the files hold, or see that it is the same."""
@@ -75,7 +82,9 @@ class FeatureFile:
 
     def is_done(self, place: int) -> bool:
         """Whether a document's rows are there; another process may have written them meanwhile."""
-        if not self._done[place]:
+        if not self._is_begun and self._folder.is_dir():
+            self._begin()
+        if not self._done[place] and self._is_begun:
             self._done[place] = np.fromfile(self._folder / FLAGS_FILE, np.uint8, 1, offset=place)[0]
         return bool(self._done[place])
 
@@ -105,6 +114,8 @@ class FeatureFile:
         Raises:
             DataError: The disk is full; what was written before stays.
         """
+        if not self._is_begun:
+            self._begin()
         at = self._starts[place] * self._width * BYTES_PER_NUMBER
         try:
             _write_through(self._folder / ROWS_FILE, _raw(rows), at)

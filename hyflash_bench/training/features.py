@@ -23,18 +23,23 @@ from hyflash_bench.training.feature_file import BYTES_PER_NUMBER, FeatureFile, i
 __all__ = [
     "Documents",
     "FeatureStore",
+    "OnDocument",
     "are_kept",
     "bytes_per_token",
     "features_of",
     "features_root",
     "require_room",
     "rows_of",
+    "said_now_and_then",
     "shard_folder",
     "spread_taps",
     "wanted_features",
 ]
 
 _TELL_EVERY_S = 10.0
+
+OnDocument = Callable[[int, int], None]
+"""Told how many documents are done, and of how many."""
 
 
 class Documents(Protocol):
@@ -171,6 +176,19 @@ def features_of(rows: Tensor, held: Sequence[int], taps: Sequence[int]) -> Featu
     return Features(taps={tap: by_tap[tap] for tap in taps}, last_hidden=last_hidden)
 
 
+def said_now_and_then(say: Callable[[str], None]) -> OnDocument:
+    """For :meth:`FeatureStore.fill`: says every few seconds, and at the end, how many documents are done."""
+    told = time.monotonic()
+
+    def tell(done: int, of: int) -> None:
+        nonlocal told
+        if done == of or time.monotonic() - told >= _TELL_EVERY_S:
+            told = time.monotonic()
+            say(f"Features: {done} of {of} documents that had none")
+
+    return tell
+
+
 class _Shard(NamedTuple):
     """The features of a shard, and the taps among them."""
 
@@ -264,9 +282,7 @@ class FeatureStore:
         is_enough = missing < self.free_bytes
         return text if is_enough else f"{text} That is not enough: set HYFLASH_BENCH_CACHE to a larger disk."
 
-    def fill(
-        self, documents: Sequence[int], on_document: Callable[[int, int], None] = lambda done, of: None
-    ) -> None:
+    def fill(self, documents: Sequence[int], on_document: OnDocument = lambda done, of: None) -> None:
         """Compute what is missing of some documents.
 
         Args:
@@ -287,15 +303,7 @@ class FeatureStore:
         Raises:
             DataError: As :meth:`fill`.
         """
-        told = time.monotonic()
-
-        def tell(done: int, of: int) -> None:
-            nonlocal told
-            if done == of or time.monotonic() - told >= _TELL_EVERY_S:
-                told = time.monotonic()
-                say(f"Features: {done} of {of} documents that had none")
-
-        self.fill(range(len(self.lengths)), tell)
+        self.fill(range(len(self.lengths)), said_now_and_then(say))
 
     def rows(self, index: int, stop: int | None = None) -> Features:
         """Features of the first rows of a document, bfloat16 on the CPU; computed if missing.

@@ -19,7 +19,7 @@ from hyflash_bench.training.contexts import ContextExam
 from hyflash_bench.training.corpus.manifest import Manifest
 from hyflash_bench.training.corpus.store import Corpus
 from hyflash_bench.training.evaluate import Exam
-from hyflash_bench.training.features import Documents, FeatureStore, are_kept
+from hyflash_bench.training.features import Documents, FeatureStore, OnDocument, are_kept
 from hyflash_bench.training.plan import TrainingPlan
 from hyflash_bench.training.pupil import Pupil
 from hyflash_bench.training.roster import Entry, enlist
@@ -101,6 +101,7 @@ class Session:
         *,
         is_new: bool = False,
         team: Team = ALONE,
+        on_document: OnDocument = lambda done, of: None,
     ) -> Self:
         """Make everything ready.
 
@@ -110,6 +111,7 @@ class Session:
             corpus: Opened.
             is_new: Nothing is to be restored: networks get the best start there is.
             team: Processes that train together.
+            on_document: Told how many documents have been read for that start, and of how many.
 
         Raises:
             SpecError: A drafter's options make no sense.
@@ -148,7 +150,7 @@ class Session:
         unfitted = [pupil for pupil in pupils if pupil.origin is None or pupil.origin.new]
         if is_new and unfitted:
             segments = first_segments(stream)
-            _fill(store, indices_of(stream, segments), team)
+            _fill(store, indices_of(stream, segments), team, on_document)
             warm_start(unfitted, stream, segments, feeder)
         for pupil in pupils:
             team.align(pupil.network.parameters())
@@ -157,7 +159,7 @@ class Session:
         exam = Exam(examined, plan, feeder)
         contexts = ContextExam(examined, plan, feeder, max(entry.config.num_slots for entry in entries))
         if is_new and team.size > 1:
-            _fill(store, exam.document_indices, team)
+            _fill(store, exam.document_indices, team, on_document)
         return cls(
             plan, target, corpus, entries, pupils, store, stream, feeder, exam, contexts, held_out, team
         )
@@ -196,9 +198,9 @@ class Session:
         }
 
 
-def _fill(store: FeatureStore, documents: Sequence[int], team: Team) -> None:
+def _fill(store: FeatureStore, documents: Sequence[int], team: Team, on_document: OnDocument) -> None:
     """Compute features that all processes will read, each its share of them."""
-    store.fill(documents[team.index :: team.size])
+    store.fill(documents[team.index :: team.size], on_document)
     team.wait()
 
 

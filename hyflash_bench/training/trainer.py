@@ -16,7 +16,8 @@ from hyflash_bench.errors import DataError, RunLocked, UsageError
 from hyflash_bench.spec.yaml import dump_yaml, read_yaml
 from hyflash_bench.training.events import Evaluated, Event, Examined, Listener, Said, Stepped
 from hyflash_bench.training.export import export
-from hyflash_bench.training.plan import TrainingPlan
+from hyflash_bench.training.features import said_now_and_then
+from hyflash_bench.training.plan import MAY_CHANGE, TrainingPlan
 from hyflash_bench.training.roster import STATE_FOLDER
 from hyflash_bench.training.schedule import learning_rate
 from hyflash_bench.training.session import Session, open_corpus, open_target
@@ -77,7 +78,14 @@ def train(
         tell(Said(f"Loading target {plan.target} ..."))
         target = open_target(plan.model_copy(update={"backend": team.backend}))
         is_new = StateFolder(folder / STATE_FOLDER).read() is None
-        session = Session.open(plan, target, open_corpus(plan, target), is_new=is_new, team=team)
+        session = Session.open(
+            plan,
+            target,
+            open_corpus(plan, target),
+            is_new=is_new,
+            team=team,
+            on_document=said_now_and_then(lambda line: tell(Said(line))),
+        )
         return _Trainer(session, folder, tell, should_stop).run()
 
 
@@ -154,7 +162,11 @@ class _Trainer:
         self._start = self._states.restore(self._session.pupils)
         self._step, self._tokens = self._start.step, self._start.tokens_seen
         self._saved_step = self._step
-        self._tell(Said(f"Going on after step {self._step}."))
+        if self._step == self._plan.steps:
+            told = f"All {self._step} steps are done; more --steps go on from there."
+        else:
+            told = f"Going on after step {self._step}."
+        self._tell(Said(told))
 
     def _take_step(self) -> None:
         session = self._session
@@ -278,6 +290,6 @@ def _compare_with_stored(plan: TrainingPlan, folder: Path) -> None:
     if differences:
         told = "; ".join(f"{key} was {old}, now {new}" for key, (old, new) in differences.items())
         raise UsageError(
-            f"{folder} holds a training with another plan: {told}. Only steps, max_minutes and the like may "
-            "change. Give the same plan, or choose another --output-path."
+            f"{folder} holds a training with another plan: {told}. Only {', '.join(sorted(MAY_CHANGE))} "
+            "may change. Give the same plan, or choose another --output-path."
         )

@@ -43,6 +43,8 @@ class Trainer:
             self.examined.append({"drafter": drafter, **span, **errors})
         asked["listener"](events.Examined(5, tuple(self.examined)))
         if self.ended == "stopped":
+            assert not asked["should_stop"](), "after the first step"
+        if self.ended in ("stopped", "early"):
             os.kill(os.getpid(), signal.SIGINT)
         self.was_stopped = asked["should_stop"]()
         return trainer.Outcome(folder, 5, self.ended)
@@ -124,6 +126,13 @@ def test_ctrl_c_asks_the_trainer_to_stop(train) -> None:
     assert done.exit_code == 130
     assert "The same command goes on" in done.stderr
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_before_the_first_step_ends_it_at_once(train) -> None:
+    double, done = train(ended="early")
+    assert done.exit_code == 130
+    assert double.folder is not None
+    assert not double.was_stopped
 
 
 def test_bad_plans_are_usage_errors(train) -> None:

@@ -34,5 +34,7 @@ def test_precision_is_what_is_fast_unless_all_is_there_in_another(
     assert precision() == "float32"
     assert precision("bfloat16") == "bfloat16"
     narrow = load_target(TargetSpec(target=str(tiny_target), dtype="bfloat16"))
-    FeatureStore(corpus, narrow, Requires())
+    begun = FeatureStore(corpus, narrow, Requires())
+    assert precision() == "float32", "nothing is kept of what was only looked at"
+    begun.fill([0])
     assert precision() == "bfloat16"

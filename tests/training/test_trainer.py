@@ -75,6 +75,14 @@ def test_going_on_gives_the_weights_of_never_having_stopped(run, changes) -> Non
             assert mine.read_bytes() == theirs.read_bytes()
 
 
+def test_a_finished_training_says_so(run) -> None:
+    run("out")
+    said: list[str] = []
+    outcome = run("out", listener=lambda event: said.append(event.text) if isinstance(event, Said) else None)
+    assert outcome.step == 6
+    assert "All 6 steps are done; more --steps go on from there." in said
+
+
 class _Killed(BaseException):
     """Nothing gets to clean up after it."""
 
