@@ -7,7 +7,7 @@ plain lines.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -126,7 +126,7 @@ class Progress:
         self._unit = ""
         self._eta_s: float | None = None
         self._doing = "Loading the target ..."
-        self._numbers: dict[str, str] = {}
+        self._turns: dict[str, dict[str, list[events.TurnFinished]]] = {}
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -161,7 +161,7 @@ class Progress:
                 self._say(f"{num_work} {unit}{before}.")
             case events.WorkStarted(item_id=item_id):
                 self._doing = item_id
-                self._numbers.clear()
+                self._turns.pop(item_id, None)
             case events.PhaseStarted(item_id=item_id, phase=phase, drafter=drafter):
                 self._doing = " · ".join(filter(None, (item_id, phase, drafter)))
             case events.TurnFinished():
@@ -175,20 +175,14 @@ class Progress:
                 self._say(f"Worker restarted: {reason}")
 
     def _note_turn(self, event: events.TurnFinished) -> None:
-        parts = []
-        if event.acceptance_length is not None:
-            parts.append(f"{event.acceptance_length:.2f} tokens/step")
-        if event.tok_per_s is not None:
-            parts.append(f"{event.tok_per_s:.1f} tok/s")
-        if parts:
-            self._numbers[f"{event.drafter}, {event.mode}"] = ", ".join(parts)
+        turns = self._turns.setdefault(event.item_id, {})
+        turns.setdefault(f"{event.drafter}, {event.mode}", []).append(event)
 
     def _finish_work(self, event: events.WorkFinished) -> None:
         self._done, self._work, self._eta_s = event.num_done, event.num_work, event.eta_s
         self._say(f"[{event.num_done}/{event.num_work}] {event.item_id}{self._left()}")
-        for who, numbers in self._numbers.items():
-            self._say(f"  {who}: {numbers}")
-        self._numbers.clear()
+        for text in _numbers(self._turns.pop(event.item_id, {})):
+            self._say(text)
 
     def _left(self) -> str:
         return "" if self._eta_s is None else f", about {duration_text(self._eta_s)} left"
@@ -202,5 +196,19 @@ class Progress:
             lines.append(ProgressBar(total=self._work, completed=self._done, width=40))
             lines.append(Text(f"{self._done} of {self._work} {self._unit}{self._left()}"))
         lines.append(Text(printable(self._doing), style="bold", overflow="ellipsis", no_wrap=True))
-        lines.extend(Text(printable(f"  {who}: {numbers}")) for who, numbers in self._numbers.items())
+        for turns in self._turns.values():
+            lines.extend(Text(printable(text)) for text in _numbers(turns))
         return Group(*lines)
+
+
+def _numbers(turns: Mapping[str, Sequence[events.TurnFinished]]) -> Iterator[str]:
+    """A line for each drafter: over all turns of a conversation so far, as the tables count them."""
+    for who, done in turns.items():
+        num_steps, seconds = sum(turn.num_steps for turn in done), sum(turn.decode_s or 0.0 for turn in done)
+        parts = []
+        if num_steps:
+            parts.append(f"{sum(turn.num_committed for turn in done) / num_steps:.2f} tokens/step")
+        if seconds and (num_decoded := sum(turn.num_decoded for turn in done)):
+            parts.append(f"{num_decoded / seconds:.1f} tok/s")
+        if parts:
+            yield f"  {who}: {', '.join(parts)}"

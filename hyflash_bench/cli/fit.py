@@ -240,6 +240,17 @@ def _show(document: dict[str, Any], plan: Plan, contexts: Sequence[int]) -> None
             console.note(f"{label}: {form.note}.")
         if form is None:
             console.note(f"{label}: its bytes cannot be known beforehand; run it with --memory-cap.")
+    for budget in dict.fromkeys(row["budget"] for row in document["limits"]):
+        full = [
+            row["drafter"]
+            for row in document["limits"]
+            if row["budget"] == budget and row["limited_by"] == "weights"
+        ]
+        if full:
+            console.note(
+                f"{budget}: weights alone leave no room for a context, with {', '.join(full)}. Give more "
+                "memory, or fewer --weight-bits."
+            )
     limit = plan.target.max_positions
     if limit is not None and max(contexts) > limit:
         console.note(

@@ -65,14 +65,23 @@ class PhaseStarted:
 
 @dataclass(frozen=True, slots=True)
 class TurnFinished:
-    """One turn of one drafter."""
+    """One turn of one drafter.
+
+    Attributes:
+        num_steps: Those that the token limit did not cut short.
+        num_committed: Tokens committed in these.
+        num_decoded: Tokens committed in all steps.
+        decode_s: Seconds that all steps took; None where nothing is timed.
+    """
 
     item_id: str
     drafter: str
     mode: Literal["replay", "live"]
     turn: int
-    acceptance_length: float | None
-    tok_per_s: float | None
+    num_steps: int
+    num_committed: int
+    num_decoded: int
+    decode_s: float | None
 
 
 @dataclass(frozen=True, slots=True)

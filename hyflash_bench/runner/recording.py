@@ -109,15 +109,18 @@ def turn_record(
 
 
 def turn_finished(item_id: str, drafter: str, turn: TurnRecord) -> TurnFinished:
-    """The same turn as an event, with the two numbers that people watch."""
-    committed = turn.steps.committed
+    """The same turn as an event, with the sums behind the two numbers that people watch."""
+    steps = turn.steps
+    uncut = [tokens for tokens, cut in zip(steps.committed, steps.limit_cut, strict=True) if not cut]
     return TurnFinished(
         item_id,
         drafter,
         turn.mode,
         turn.turn,
-        acceptance_length=sum(committed) / len(committed) if committed else None,
-        tok_per_s=sum(committed) / turn.decode_s if turn.decode_s and committed else None,
+        num_steps=len(uncut),
+        num_committed=sum(uncut),
+        num_decoded=sum(steps.committed),
+        decode_s=turn.decode_s,
     )
 
 

@@ -17,9 +17,11 @@ RUN = [
     events.Planned(num_work=3, num_done=1),
     events.WorkStarted("quick/chat/[a]", ("suffix",)),
     events.PhaseStarted("quick/chat/[a]", "replay", "suffix"),
-    events.TurnFinished("quick/chat/[a]", "suffix", "replay", 0, 2.345, None),
-    events.TurnFinished("quick/chat/[a]", "suffix", "live", 0, 2.345, 31.25),
-    events.TurnFinished("quick/chat/[a]", "quiet", "live", 0, None, None),
+    events.TurnFinished("quick/chat/[a]", "suffix", "replay", 0, 10, 30, 31, None),
+    events.TurnFinished("quick/chat/[a]", "suffix", "replay", 1, 30, 64, 64, None),
+    events.TurnFinished("quick/chat/[a]", "suffix", "live", 0, 10, 30, 31, 0.5),
+    events.TurnFinished("quick/chat/[a]", "suffix", "live", 1, 30, 64, 64, 1.5),
+    events.TurnFinished("quick/chat/[a]", "quiet", "live", 0, 0, 0, 0, None),
     events.ConversationFinished("quick/chat/[a]", "suffix", "ok", None),
     events.ConversationFinished("quick/chat/[a]", "big", "oom", "past the cap"),
     events.WorkFinished("quick/chat/[a]", 2, 3, 600.0),
@@ -42,7 +44,7 @@ def test_without_a_terminal_progress_is_plain_lines_on_stderr(capsys: pytest.Cap
         "  big on quick/chat/[a]: oom: past the cap",
         "[2/3] quick/chat/[a], about 10 min left",
         "  suffix, replay: 2.35 tokens/step",
-        "  suffix, live: 2.35 tokens/step, 31.2 tok/s",
+        "  suffix, live: 2.35 tokens/step, 47.5 tok/s",
         "Worker restarted: it died",
     ]
 
@@ -54,12 +56,12 @@ def test_on_a_terminal_progress_shows_what_is_going_on(
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
     with console.Progress() as progress:
-        for event in RUN[:7]:
+        for event in RUN[:9]:
             progress(event)
     shown = capsys.readouterr().err
 
     assert "quick/chat/[a] · replay · suffix" in shown
-    assert "2.35 tokens/step, 31.2 tok/s" in shown
+    assert "2.35 tokens/step, 47.5 tok/s" in shown
     assert "1 of 3 conversations" in shown
 
 

@@ -53,6 +53,14 @@ def test_a_model_too_large_to_load_is_planned_for(target: str):
     assert {row["verdict"] for row in found["verdicts"]} == {"does not fit"}
 
 
+def test_no_room_is_said_with_the_way_out(target: str):
+    told = fit("--target", target, "--memory-cap", "24GiB", "--memory-cap", "64GiB", "--drafter", "hyflash")
+    assert told.exit_code == 0, told.output
+    (line,) = [line for line in told.stderr.splitlines() if "leave no room" in line]
+    assert line.startswith("24GiB: weights alone leave no room for a context, with autoregressive, hyflash.")
+    assert "--weight-bits" in line
+
+
 def test_fewer_bits_make_it_fit(target: str):
     words = ("--target", target, "--memory-cap", "8GiB", "--weight-bits", "4")
     longest = [
