@@ -59,10 +59,11 @@ def environment_of(manifest: Manifest, *, include_host: bool = False) -> Pairs:
 
 
 def command_of(manifest: Manifest) -> str:
-    """The command as it can be typed again."""
-    if not manifest.command:
+    """The commands as they can be typed again, a line each."""
+    commands = [*manifest.earlier_commands, *([manifest.command] if manifest.command else [])]
+    if not commands:
         return "not recorded: the run was started from Python"
-    return shlex.join(manifest.command)
+    return "\n".join(map(shlex.join, commands))
 
 
 def resolved_of(manifest: Manifest) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from hyflash_bench.errors import UsageError
-from hyflash_bench.results.records import Manifest
+from hyflash_bench.results.records import CellRecord, Manifest
 
-__all__ = ["VOLATILE", "differences", "merge_manifests"]
+__all__ = ["VOLATILE", "differences", "merge_manifests", "mixed_limits"]
 
 VOLATILE = frozenset(
     {
@@ -70,6 +70,7 @@ def merge_manifests(stored: Manifest, new: Manifest) -> Manifest:
         update={
             "run_id": stored.run_id,
             "created_at": stored.created_at,
+            "earlier_commands": _earlier_commands(stored, new),
             "target": new.target or stored.target,
             "environment": new.environment or stored.environment,
             "networks": {**stored.networks, **new.networks},
@@ -79,6 +80,28 @@ def merge_manifests(stored: Manifest, new: Manifest) -> Manifest:
             "imported": [*(one for one in stored.imported if one not in new.imported), *new.imported],
         }
     )
+
+
+def mixed_limits(cells: Iterable[CellRecord]) -> list[str]:
+    """Which limits differ within a task, as ``quick/chat: max_new_tokens 4, 8``.
+
+    Such rows stand side by side in tables, though they are no comparison.
+    """
+    found: dict[tuple[str, str], set[int]] = {}
+    for cell in cells:
+        for name in ("max_new_tokens", "draft_budget"):
+            if (limit := getattr(cell, name)) is not None:
+                found.setdefault((f"{cell.suite}/{cell.task}", name), set()).add(limit)
+    return [
+        f"{task}: {name} {', '.join(map(str, sorted(limits)))}"
+        for (task, name), limits in found.items()
+        if len(limits) > 1
+    ]
+
+
+def _earlier_commands(stored: Manifest, new: Manifest) -> list[list[str]]:
+    known = [*stored.earlier_commands, *([stored.command] if stored.command else [])]
+    return [command for index, command in enumerate(known) if command not in (new.command, *known[:index])]
 
 
 def differences(name: str, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> list[str]:

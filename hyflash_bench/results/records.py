@@ -76,6 +76,9 @@ class Manifest(Spec):
     finished_at: str | None = None
     package_version: str
     command: list[str] = Field(description="As typed.")
+    earlier_commands: list[list[str]] = Field(
+        default_factory=list, description="Others that wrote into the same folder, the oldest first."
+    )
     request: dict[str, Any] = Field(description="RunSpec as given.")
     resolved: dict[str, Any] = Field(description="RunSpec with every default filled in.")
     target: dict[str, Any] | None = Field(None, description="TargetInfo, fingerprint included.")

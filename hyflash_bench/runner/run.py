@@ -11,6 +11,7 @@ from pathlib import Path
 from hyflash_bench.errors import UsageError
 from hyflash_bench.registry import require_drafter
 from hyflash_bench.results.layout import RESULTS_FOLDER
+from hyflash_bench.results.merge import mixed_limits
 from hyflash_bench.results.reader import load_run
 from hyflash_bench.results.writer import RunWriter
 from hyflash_bench.runner.asked import checked, remarks
@@ -106,6 +107,8 @@ def run(
             _require_work(plan)
             _tell_left_out(plan, suites, tell)
             manifest = writer.write_manifest(manifest_of(spec, plan, suites, writer.layout, command, busy))
+            for mixed in mixed_limits(manifest.cells):
+                tell(Log(f"This folder holds runs with other limits: {mixed}. Compare like with like."))
             left = plan.remaining(writer.finished(), writer.traces())
             _fetch_texts(left, suites, tell)
             tell(Planned(len(plan.works), len(plan.works) - len(left)))

@@ -36,6 +36,8 @@ def test_the_command_can_be_typed_again() -> None:
     """Words with spaces are quoted; a run from Python has none."""
     assert facts.command_of(_manifest(command=["hyflash-bench", "run", "a b"])) == "hyflash-bench run 'a b'"
     assert facts.command_of(_manifest(command=[])).startswith("not recorded")
+    both = _manifest(command=["hyflash-bench", "b"], earlier_commands=[["hyflash-bench", "a"]])
+    assert facts.command_of(both) == "hyflash-bench a\nhyflash-bench b"
 
 
 def test_the_configuration_can_be_read_back() -> None:

@@ -13,6 +13,7 @@ import pytest
 from hyflash_bench.atomic import write_text
 from hyflash_bench.errors import DataError, RunLocked, SchemaTooNew, UsageError
 from hyflash_bench.results import RunWriter, load_run
+from hyflash_bench.results.merge import mixed_limits
 from hyflash_bench.results.records import ConversationRecord, LikelihoodRecord, Manifest, TraceRecord
 from hyflash_bench.results.schema import TABLES
 from tests.results.factory import DRAFTERS, FAILING, make_run, manifest_of, records
@@ -155,6 +156,20 @@ def test_cells_of_a_continued_run_are_united(tmp_path: Path, work: Records) -> N
     assert second.created_at == first.created_at == "2026-01-01T00:00:00Z"
     assert second.request == {"suites": ["other"]}
     assert load_run(tmp_path / "run").manifest == second
+
+
+def test_all_commands_of_a_folder_are_kept(tmp_path: Path) -> None:
+    with RunWriter(tmp_path / "run") as writer:
+        for command in (["one"], ["two"], ["two"], [], ["one"]):
+            written = writer.write_manifest(manifest_of([], command=command))
+    assert [*written.earlier_commands, written.command] == [["two"], ["one"]]
+
+
+def test_other_limits_in_one_task_are_named(work: Records) -> None:
+    cells = [cell.model_copy(update={"max_new_tokens": 8}) for cell in work[0].cells]
+    assert mixed_limits(cells) == []
+    mixed = mixed_limits([*cells, cells[0].model_copy(update={"max_new_tokens": 4})])
+    assert mixed == [f"{cells[0].suite}/{cells[0].task}: max_new_tokens 4, 8"]
 
 
 @pytest.mark.parametrize(
