@@ -159,8 +159,12 @@ def list_runs(folder: Path | str = RESULTS_FOLDER) -> list[RunListing]:
 
 
 def _run_folders(folder: Path) -> Iterator[Path]:
-    if folder.is_dir():
-        yield from (path for path in sorted(folder.iterdir()) if Layout(path).is_run)
+    """Those in a folder, and in folders there that are no runs themselves."""
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if Layout(path).is_run:
+            yield path
+        elif path.is_dir():
+            yield from (inner for inner in sorted(path.iterdir()) if Layout(inner).is_run)
 
 
 def _listing(path: Path) -> RunListing:

@@ -295,6 +295,12 @@ def test_runs_are_found_by_path_and_by_name(tmp_path: Path) -> None:
         load_run("dem", tmp_path)
 
 
+def test_runs_in_a_folder_of_runs_are_listed_too(tmp_path: Path) -> None:
+    make_run(tmp_path / "reference" / "inner", DRAFTERS[:1], num_per_group=1)
+    make_run(tmp_path / "outer", DRAFTERS[:1], num_per_group=1)
+    assert {listing.folder.name for listing in list_runs(tmp_path)} == {"inner", "outer"}
+
+
 def test_lists_show_newest_first_and_the_damaged_too(tmp_path: Path) -> None:
     assert list_runs(tmp_path / "nowhere") == []
     make_run(tmp_path / "old", DRAFTERS[:1], num_per_group=1, created_at="2026-01-01T00:00:00Z")

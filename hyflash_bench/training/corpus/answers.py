@@ -107,7 +107,7 @@ class Answers(Part):
                 return file, [*self._turns.opening, *before, *excerpt, *after, *self._turns.to_reply]
         raise DataError(
             f"The texts under answers: are too short for prompts of {context} tokens. "
-            "Name longer files, or leave that context length out."
+            "Name longer files, or set answers: contexts: to shorter lengths."
         )
 
     def _excerpt(self, text: str, num_tokens: int, rng: Random) -> list[int] | None:

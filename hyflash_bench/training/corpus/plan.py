@@ -27,17 +27,20 @@ def planned_tokens(recipe: CorpusRecipe, max_tokens: int | None = None) -> dict[
 
     Args:
         recipe: What to build.
-        max_tokens: Most tokens of all parts, which keep the recipe's proportions.
+        max_tokens: Most tokens of all parts, which keep the recipe's proportions; but one batch of
+            answers and one wave of self-talk are made whole.
     """
-    planned = {}
+    planned, least = {}, {}
     if (documents := recipe.documents) is not None:
-        planned["documents"] = documents.max_tokens
+        planned["documents"], least["documents"] = documents.max_tokens, 1
     if (answers := recipe.answers) is not None:
         prompts = [answers.contexts[unit % len(answers.contexts)] for unit in range(answers.batches)]
         planned["answers"] = answers.rows * (sum(prompts) + answers.batches * answers.new_tokens)
+        least["answers"] = answers.rows * (prompts[0] + answers.new_tokens)
     if (self_talk := recipe.self_talk) is not None:
-        planned["self-talk"] = self_talk.waves * self_talk.rows * self_talk.length
+        least["self-talk"] = self_talk.rows * self_talk.length
+        planned["self-talk"] = self_talk.waves * least["self-talk"]
     total = sum(planned.values())
     if max_tokens is None or total <= max_tokens:
         return planned
-    return {name: max(1, max_tokens * tokens // total) for name, tokens in planned.items()}
+    return {name: max(least[name], max_tokens * planned[name] // total) for name in planned}

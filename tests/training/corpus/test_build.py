@@ -110,6 +110,11 @@ def test_a_limit_keeps_the_recipe_s_proportions(recipe: CorpusRecipe, folder: Pa
 
     assert {name: tokens // 2 for name, tokens in full.items()} == limited
     assert planned_tokens(recipe, 10**9) == full
+    least, answers, talk = planned_tokens(recipe, 1), recipe.answers, recipe.self_talk
+    assert answers is not None
+    assert talk is not None
+    assert least["answers"] == answers.rows * (answers.contexts[0] + answers.new_tokens)
+    assert least["self-talk"] == talk.rows * talk.length
     corpus = build(recipe, folder, target, max_tokens=1, parts=["answers", "self-talk"])
     assert [part.units_done for part in corpus.manifest.parts] == [0, 1, 1]
 
