@@ -238,6 +238,10 @@ def _show(frame: pd.DataFrame, title: str, as_json: bool, output: Path | None) -
         columns = IN_TERMINAL if frame["run"].nunique() > 1 else IN_TERMINAL[1:]
         console.table(_in_words(frame), title, columns, err=output is not None)
     console.note(f"{tally(frame)}.")
+    if (frame["verdict"] == "not tested").any():
+        console.note(
+            "Not tested are those whose drafters or contexts no run has; claims --run measures them."
+        )
     if output is not None and not as_json:
         console.line(output)
 

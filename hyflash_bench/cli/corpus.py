@@ -116,6 +116,7 @@ def build(
     from hyflash_bench.spec.target import TargetSpec
     from hyflash_bench.spec.yaml import dump_yaml
     from hyflash_bench.training.corpus.plan import chosen_parts
+    from hyflash_bench.training.corpus.texts import CorpusTexts
 
     path = recipe or data_folder("baselines") / "corpus.yaml"
     resolved = _recipe(path, {"seed": seed, "dtype": dtype})
@@ -124,6 +125,7 @@ def build(
     target = TargetSpec.parse(given | {"dtype": resolved.dtype}, where="corpus build")
     if taps is not None and not features:
         raise UsageError("--taps says which features to keep; add --features, or drop it.")
+    CorpusTexts(resolved.sources, path.parent, frozenset()).check_own_files()
     if dry_run:
         _show_plan(resolved, wanted, max_tokens)
         if features:
@@ -133,11 +135,17 @@ def build(
     from hyflash_bench.targets.load import load_target
     from hyflash_bench.training.corpus.build import build_corpus
     from hyflash_bench.training.features import wanted_features
+    from hyflash_bench.training.session import has_fast_bfloat16
 
     folder = output_path or Path("corpus")
     with stoppable():
         console.note(f"Loading target {target.target} in {target.dtype}")
         loaded = load_target(target)
+        if features and target.dtype == "bfloat16" and not has_fast_bfloat16(target.backend):
+            console.note(
+                "This machine has no fast bfloat16: reading for --features may take several times as long as "
+                "with --dtype float32."
+            )
         with _progress() as on_status:
             try:
                 manifest = build_corpus(

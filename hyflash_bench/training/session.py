@@ -28,7 +28,7 @@ from hyflash_bench.training.stream import Anchoring, Document, Packing, Stream
 from hyflash_bench.training.team import ALONE, Team
 from hyflash_bench.training.warm_start import first_segments, indices_of, warm_start
 
-__all__ = ["Session", "open_corpus", "open_target"]
+__all__ = ["Session", "has_fast_bfloat16", "open_corpus", "open_target"]
 
 _GREEDY_ROLE = 2
 _TOLD_STEPS = 64
@@ -43,7 +43,7 @@ def open_target(plan: TrainingPlan) -> Target:
 
 def _kept_or_fast(plan: TrainingPlan) -> str:
     """What is fast here, unless the corpus has been read in another precision, whole, and not in this one."""
-    fast, other = ("bfloat16", "float32") if _has_fast_bfloat16(plan.backend) else ("float32", "bfloat16")
+    fast, other = ("bfloat16", "float32") if has_fast_bfloat16(plan.backend) else ("float32", "bfloat16")
     manifest = Manifest.read(expanded(plan.corpus))
     weights, shards = manifest.target.weights, manifest.shards.values()
     is_begun = any(are_kept(digest, weights, fast) for digest in shards)
@@ -266,11 +266,11 @@ def _exam_documents(
 
 def _wants_bfloat16(plan: TrainingPlan) -> bool:
     if plan.precision == "auto":
-        return _has_fast_bfloat16(plan.backend)
+        return has_fast_bfloat16(plan.backend)
     return plan.precision == "bfloat16"
 
 
-def _has_fast_bfloat16(backend: str) -> bool:
+def has_fast_bfloat16(backend: str) -> bool:
     """Whether products in bfloat16 are worth it: most GPUs, CPUs with instructions of their own for it."""
     if backend.startswith("cuda"):
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))

@@ -68,6 +68,7 @@ def test_every_claim_has_a_row_with_its_verdict(folder: Path, file: Path) -> Non
     for words in ("It accepts more", "reproduced", "not tested", "nobody: not run", "above 1"):
         assert words in done.stdout
     assert "2 reproduced, 0 not reproduced, 0 inconclusive, 1 not tested." in done.stderr
+    assert "claims --run measures them" in done.stderr
 
 
 def test_json_is_one_document_with_every_column(folder: Path, file: Path, tmp_path: Path) -> None:

@@ -51,6 +51,20 @@ def test_help_has_examples(name: str) -> None:
     assert name in command.commands
 
 
+@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
+def test_a_file_that_is_not_there_is_told_before_anything_is_loaded(
+    folder: Path, tmp_path: Path, dry_run: list[str]
+) -> None:
+    values = recipe_values()
+    values["sources"]["rows"] = {"type": "rows", "files": ["nowhere.jsonl"], "licence": "CC0-1.0"}
+    recipe, corpus = folder / "recipe.yaml", tmp_path / "corpus"
+    recipe.write_text(dump_yaml(values))
+    done = typed("build", "--recipe", recipe, "--target", "no-such/target", "--output-path", corpus, *dry_run)
+    assert done.exit_code == 1, done.output
+    assert "nowhere.jsonl cannot be read" in done.stderr
+    assert not corpus.exists()
+
+
 def test_a_corpus_is_built_continued_and_shown(recipe_file: Path, tiny_target: Path, tmp_path: Path) -> None:
     corpus = tmp_path / "corpus"
     words = ("build", "--recipe", recipe_file, "--target", tiny_target, "--output-path", corpus)

@@ -24,7 +24,7 @@ def test_precision_is_what_is_fast_unless_all_is_there_in_another(
     def precision(asked: str = "auto") -> str:
         return open_target(toy_plan(toy_corpus, tiny_target, feature_dtype=asked)).info.dtype
 
-    monkeypatch.setattr(session, "_has_fast_bfloat16", lambda backend: True)
+    monkeypatch.setattr(session, "has_fast_bfloat16", lambda backend: True)
     assert precision() == "bfloat16"
     corpus = Corpus.open(toy_corpus, toy.info)
     store = FeatureStore(corpus, toy, Requires())  # in float32

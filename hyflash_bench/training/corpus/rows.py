@@ -29,6 +29,15 @@ class RowTexts:
         self._source, self._folder = source, folder
         self._format = Format("texts", source.text, partial(_entries, source.text))
 
+    def check_own_files(self) -> None:
+        """See that files on this machine can be read.
+
+        Raises:
+            DataError: One cannot.
+        """
+        if self._source.hub is None:
+            _ = self._files
+
     def prepare(self, progress: Progress | None = None) -> None:
         """Read all rows once, fetched if need be; tell how many there are, and what is wrong with others.
 

@@ -57,6 +57,15 @@ class CorpusTexts:
         self._library = Library(others, folder)
         self._excluded = excluded
 
+    def check_own_files(self) -> None:
+        """See that the files of rows which the recipe names are there; fetches nothing.
+
+        Raises:
+            DataError: One is missing or cannot be read.
+        """
+        for rows in self._rows.values():
+            rows.check_own_files()
+
     def files(self, texts: Sequence[TextsSpec], progress: Progress | None = None) -> list[TextFile]:
         """All files that are asked for and may be used; fetched if need be.
 
