@@ -55,7 +55,7 @@ OPTIONS = {
     "compare": "--allow-different --debug --fail-if --help --json --metric --metrics --output",
     "claims": "--backend --context --contexts --debug --device --dry-run --file --fresh --help --json "
     "--limit --max-new-tokens --num-threads --output --output-path --run --target --workers",
-    "export": "--debug --format --help --table --to",
+    "export": "--column --debug --format --help --table --to",
     "import": "--before --debug --drafter --format --fresh --help --output-path --plain --suite --target "
     "--temperature",
 }

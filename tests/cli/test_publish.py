@@ -96,6 +96,22 @@ def test_export_writes_every_table_by_default(folder: Path, tmp_path: Path) -> N
         assert name == "definitions" or [column for table, column in explained if table == name] == columns
 
 
+def test_export_writes_chosen_columns_in_their_order(folder: Path, tmp_path: Path) -> None:
+    wanted = ["--column", "speedup", "--column", "drafter"]
+    done = _call("export", folder, "--table", "headline", *wanted, "--to", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "headline.csv").read_text().splitlines()[0] == "speedup,drafter"
+
+    for words, told in (
+        (["--table", "turns", "--column", "drafer"], "Did you mean 'drafter'"),
+        (["--column", "drafter"], "add --table NAME"),
+    ):
+        refused = _call("export", folder, *words, "--to", tmp_path / "none")
+        assert refused.exit_code == 2
+        assert told in refused.stderr
+        assert not (tmp_path / "none").exists()
+
+
 def test_the_help_names_every_table() -> None:
     text = _call("export", "--help").stdout
 
