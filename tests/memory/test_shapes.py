@@ -14,7 +14,6 @@ from hyflash_bench.errors import TargetError, UnknownName, UnsupportedTarget
 from hyflash_bench.memory import shapes
 from hyflash_bench.memory.lookup import read_shape
 from hyflash_bench.memory.shapes import ModelShape, kv_row_bytes, shape_of
-from hyflash_bench.targets import architecture
 from tests.targets.families import FAMILIES, make_model, make_target
 
 TINY: dict[str, Any] = {
@@ -125,7 +124,3 @@ def test_a_configuration_alone_is_enough(tmp_path: Path):
         read_shape(str(folder))
     with pytest.raises(UnknownName, match="smollm2-135m"):
         read_shape("smollm-135m")
-
-
-def test_the_families_are_those_of_the_engine():
-    assert shapes._FAMILIES == architecture.FAMILIES
