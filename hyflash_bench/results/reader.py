@@ -147,7 +147,7 @@ def load_run(path_or_name: Path | str, folder: Path | str = RESULTS_FOLDER) -> R
                 f"{candidate} holds results, but no file {layout.manifest.name} that says what was run. "
                 "Restore it from a copy, or run the same command into another folder."
             )
-    known = [path.name for path in _run_folders(Path(folder))]
+    known = [str(path.relative_to(folder)) for path in _run_folders(Path(folder))]
     hint = f"Give a run folder or a name out of {folder}/."
     raise UnknownName("run", str(path_or_name), known, hint)
 

@@ -299,6 +299,9 @@ def test_runs_in_a_folder_of_runs_are_listed_too(tmp_path: Path) -> None:
     make_run(tmp_path / "reference" / "inner", DRAFTERS[:1], num_per_group=1)
     make_run(tmp_path / "outer", DRAFTERS[:1], num_per_group=1)
     assert {listing.folder.name for listing in list_runs(tmp_path)} == {"inner", "outer"}
+    with pytest.raises(UnknownName, match="Did you mean 'reference/inner'"):
+        load_run("reference/iner", tmp_path)
+    assert load_run("reference/inner", tmp_path).folder == tmp_path / "reference" / "inner"
 
 
 def test_lists_show_newest_first_and_the_damaged_too(tmp_path: Path) -> None:
