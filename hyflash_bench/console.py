@@ -26,6 +26,8 @@ from hyflash_bench.runner import events
 if TYPE_CHECKING:
     import pandas as pd
 
+    from hyflash_bench.engine.tally import Tally
+
 __all__ = ["Check", "Progress", "checks", "line", "note", "rows_of", "table", "write_json"]
 
 PLAIN_WIDTH = 200
@@ -126,7 +128,7 @@ class Progress:
         self._unit = ""
         self._eta_s: float | None = None
         self._doing = "Loading the target ..."
-        self._turns: dict[str, dict[str, list[events.TurnFinished]]] = {}
+        self._tallies: dict[str, dict[str, Tally]] = {}
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -161,7 +163,7 @@ class Progress:
                 self._say(f"{num_work} {unit}{before}.")
             case events.WorkStarted(item_id=item_id):
                 self._doing = item_id
-                self._turns.pop(item_id, None)
+                self._tallies.pop(item_id, None)
             case events.PhaseStarted(item_id=item_id, phase=phase, drafter=drafter):
                 self._doing = " · ".join(filter(None, (item_id, phase, drafter)))
             case events.TurnFinished():
@@ -175,13 +177,13 @@ class Progress:
                 self._say(f"Worker restarted: {reason}")
 
     def _note_turn(self, event: events.TurnFinished) -> None:
-        turns = self._turns.setdefault(event.item_id, {})
-        turns.setdefault(f"{event.drafter}, {event.mode}", []).append(event)
+        tallies, who = self._tallies.setdefault(event.item_id, {}), f"{event.drafter}, {event.mode}"
+        tallies[who] = tallies[who] + event.tally if who in tallies else event.tally
 
     def _finish_work(self, event: events.WorkFinished) -> None:
         self._done, self._work, self._eta_s = event.num_done, event.num_work, event.eta_s
         self._say(f"[{event.num_done}/{event.num_work}] {event.item_id}{self._left()}")
-        for text in _numbers(self._turns.pop(event.item_id, {})):
+        for text in _numbers(self._tallies.pop(event.item_id, {})):
             self._say(text)
 
     def _left(self) -> str:
@@ -196,19 +198,18 @@ class Progress:
             lines.append(ProgressBar(total=self._work, completed=self._done, width=40))
             lines.append(Text(f"{self._done} of {self._work} {self._unit}{self._left()}"))
         lines.append(Text(printable(self._doing), style="bold", overflow="ellipsis", no_wrap=True))
-        for turns in self._turns.values():
-            lines.extend(Text(printable(text)) for text in _numbers(turns))
+        for tallies in self._tallies.values():
+            lines.extend(Text(printable(text)) for text in _numbers(tallies))
         return Group(*lines)
 
 
-def _numbers(turns: Mapping[str, Sequence[events.TurnFinished]]) -> Iterator[str]:
+def _numbers(tallies: Mapping[str, Tally]) -> Iterator[str]:
     """A line for each drafter: over all turns of a conversation so far, as the tables count them."""
-    for who, done in turns.items():
-        num_steps, seconds = sum(turn.num_steps for turn in done), sum(turn.decode_s or 0.0 for turn in done)
+    for who, tally in tallies.items():
         parts = []
-        if num_steps:
-            parts.append(f"{sum(turn.num_committed for turn in done) / num_steps:.2f} tokens/step")
-        if seconds and (num_decoded := sum(turn.num_decoded for turn in done)):
-            parts.append(f"{num_decoded / seconds:.1f} tok/s")
+        if tally.acceptance_length is not None:
+            parts.append(f"{tally.acceptance_length:.2f} tokens/step")
+        if tally.tok_per_s is not None:
+            parts.append(f"{tally.tok_per_s:.1f} tok/s")
         if parts:
             yield f"  {who}: {', '.join(parts)}"

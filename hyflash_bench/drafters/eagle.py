@@ -144,16 +144,19 @@ class Eagle(TrainedDrafter):
 
     def _likeliest(self, last_token: int, length: int) -> Draft:
         tokens, g, confidence = [last_token], self._last, 1.0
+        tops: list[Tensor] = []
         votes = self._votes(self._anchor(last_token))
         for slot in range(length):
             g = self._run_ahead(tokens[-1:], g, slot, slot)
             logits = self._logits(g, votes, slot)[0]
             top, best = logits.max(-1)
-            self._require_numbers(top)
+            tops.append(top)
             confidence = self._confidence(confidence, logits, best)
             if confidence < self.options.min_confidence:
                 break
             tokens.append(int(self.network.head.draft_ids[best]))
+        if tops:
+            self._require_numbers(torch.stack(tops))
         return Draft.chain(tokens[1:])
 
     def _drawn(self, last_token: int, length: int, sampler: Sampler) -> Draft:

@@ -15,11 +15,11 @@ from hyflash_bench.engine.live import live_turn
 from hyflash_bench.engine.lossless import Judgement, judge
 from hyflash_bench.engine.prefix import Prefix
 from hyflash_bench.engine.steps import TurnResult
+from hyflash_bench.engine.tally import Tally
 from hyflash_bench.engine.trace import TracedTurn
 from hyflash_bench.errors import ContextTooLong, DrafterError
 from hyflash_bench.integrations.prompts import CHUNK_SIZE, Ask, Prompt
 from hyflash_bench.integrations.stops import StopStrings
-from hyflash_bench.integrations.tally import Tally
 from hyflash_bench.memory.ledger import held_by
 from hyflash_bench.runner.entrant import Entrant, guarded, requires_of
 from hyflash_bench.suites.chat import ChatTokenizer
@@ -206,7 +206,8 @@ class Replies:
                 answers.texts |= {label: reply.text for label, reply in played.replies.items()}
                 answers.failed |= {label: str(lost.message) for label, lost in played.failed.items()}
                 for label, reply in played.replies.items():
-                    self.tallies.setdefault((prompt.origin.task, label), Tally()).add(reply.result)
+                    who, said = (prompt.origin.task, label), reply.result
+                    self.tallies[who] = self.tallies.get(who, Tally()) + Tally.of(said.steps, said.decode_s)
                 if self.shelf is not None:
                     self.shelf.keep(played)
             answers.turn = None

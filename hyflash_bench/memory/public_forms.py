@@ -23,7 +23,7 @@ _REPEATED = "counted with its own embedding and head; one that equals the target
 # See forms: operators that torch starts in one call, held to what is counted by a test.
 _DFLASH_DRAFT, _DFLASH_DRAFT_LAYER, _DFLASH_MASK = 34, 82, 12
 _DFLASH_OBSERVE, _DFLASH_OBSERVE_LAYER = 26, 29
-_EAGLE_TOKEN, _EAGLE_LEVEL, _EAGLE_OBSERVE = 96, 112, 49
+_EAGLE_TOKEN, _EAGLE_LEVEL, _EAGLE_OBSERVE = 95, 112, 49
 _EAGLE_NORMS, _NORM = 12, 5
 _MEDUSA_DRAFT, _MEDUSA_HEAD, _MEDUSA_TREE, _MEDUSA_OBSERVE = 21, 3, 4, 4
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from hyflash_bench.engine.tally import Tally
 from hyflash_bench.results.records import Status
 
 __all__ = [
@@ -65,23 +66,13 @@ class PhaseStarted:
 
 @dataclass(frozen=True, slots=True)
 class TurnFinished:
-    """One turn of one drafter.
-
-    Attributes:
-        num_steps: Those that the token limit did not cut short.
-        num_committed: Tokens committed in these.
-        num_decoded: Tokens committed in all steps.
-        decode_s: Seconds that all steps took; None where nothing is timed.
-    """
+    """One turn of one drafter."""
 
     item_id: str
     drafter: str
     mode: Literal["replay", "live"]
     turn: int
-    num_steps: int
-    num_committed: int
-    num_decoded: int
-    decode_s: float | None
+    tally: Tally
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Literal
 from hyflash_bench.engine.lossless import Judgement
 from hyflash_bench.engine.repetition import DEGENERATE_SHARE, copied_share, repeated_share
 from hyflash_bench.engine.steps import Steps, TurnResult
+from hyflash_bench.engine.tally import Tally
 from hyflash_bench.engine.trace import Trace, TracedTurn
 from hyflash_bench.memory.ledger_totals import TargetLedger
 from hyflash_bench.results.columns import TraceSteps
@@ -110,18 +111,7 @@ def turn_record(
 
 def turn_finished(item_id: str, drafter: str, turn: TurnRecord) -> TurnFinished:
     """The same turn as an event, with the sums behind the two numbers that people watch."""
-    steps = turn.steps
-    uncut = [tokens for tokens, cut in zip(steps.committed, steps.limit_cut, strict=True) if not cut]
-    return TurnFinished(
-        item_id,
-        drafter,
-        turn.mode,
-        turn.turn,
-        num_steps=len(uncut),
-        num_committed=sum(uncut),
-        num_decoded=sum(steps.committed),
-        decode_s=turn.decode_s,
-    )
+    return TurnFinished(item_id, drafter, turn.mode, turn.turn, Tally.of(turn.steps, turn.decode_s))
 
 
 def now() -> str:

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from hyflash_bench import console
+from hyflash_bench.engine.tally import Tally
 from hyflash_bench.runner import events
 
 RUN = [
@@ -17,11 +18,11 @@ RUN = [
     events.Planned(num_work=3, num_done=1),
     events.WorkStarted("quick/chat/[a]", ("suffix",)),
     events.PhaseStarted("quick/chat/[a]", "replay", "suffix"),
-    events.TurnFinished("quick/chat/[a]", "suffix", "replay", 0, 10, 30, 31, None),
-    events.TurnFinished("quick/chat/[a]", "suffix", "replay", 1, 30, 64, 64, None),
-    events.TurnFinished("quick/chat/[a]", "suffix", "live", 0, 10, 30, 31, 0.5),
-    events.TurnFinished("quick/chat/[a]", "suffix", "live", 1, 30, 64, 64, 1.5),
-    events.TurnFinished("quick/chat/[a]", "quiet", "live", 0, 0, 0, 0, None),
+    events.TurnFinished("quick/chat/[a]", "suffix", "replay", 0, Tally(10, 30, 31, 0.0)),
+    events.TurnFinished("quick/chat/[a]", "suffix", "replay", 1, Tally(30, 64, 64, 0.0)),
+    events.TurnFinished("quick/chat/[a]", "suffix", "live", 0, Tally(10, 30, 31, 0.5)),
+    events.TurnFinished("quick/chat/[a]", "suffix", "live", 1, Tally(30, 64, 64, 1.5)),
+    events.TurnFinished("quick/chat/[a]", "quiet", "live", 0, Tally(0, 0, 0, 0.0)),
     events.ConversationFinished("quick/chat/[a]", "suffix", "ok", None),
     events.ConversationFinished("quick/chat/[a]", "big", "oom", "past the cap"),
     events.WorkFinished("quick/chat/[a]", 2, 3, 600.0),

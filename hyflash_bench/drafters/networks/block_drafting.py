@@ -157,14 +157,17 @@ class BlockDrafter(TrainedDrafter):
     def _likeliest_one_by_one(self, anchor: Anchor, length: int) -> Draft:
         place, confidence = anchor.place, 1.0
         chosen: list[Tensor] = []
+        tops: list[Tensor] = []
         for logits_after in self._slots(anchor, length):
             row = logits_after(place)[0]
             top, place = row.max(-1, keepdim=True)
-            self._require_numbers(top)
+            tops.append(top)
             confidence = self._confidence(confidence, row, place)
             if confidence < self.options.min_confidence:
                 break
             chosen.append(place)
+        if tops:
+            self._require_numbers(torch.cat(tops))  # at the end, since asking waits for the device
         return self._chain(torch.cat(chosen)) if chosen else Draft.empty()
 
     def _drawn(self, anchor: Anchor, length: int, sampler: Sampler) -> Draft:
